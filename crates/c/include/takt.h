@@ -1163,9 +1163,9 @@ takt_status takt_deadline(int fd, uint64_t ns);
 
 // Sends a message on a socket that takt_deadline was called for. Returns how many bytes were taken:
 // of a datagram all, of a stream perhaps fewer. A negative value is an errno: -EAGAIN if there is no
-// room and the socket has O_NONBLOCK or `flags` MSG_DONTWAIT, -EMSGSIZE for a datagram of more than
-// 65,536 bytes, -EINVAL for other flags than MSG_DONTWAIT and MSG_NOSIGNAL, a null pointer, or a
-// descriptor without a deadline. Never raises SIGPIPE.
+// room and the socket has O_NONBLOCK or `flags` MSG_DONTWAIT (takt_deadline_room_fd tells when there
+// is), -EMSGSIZE for a datagram of more than 65,536 bytes, -EINVAL for other flags than MSG_DONTWAIT
+// and MSG_NOSIGNAL, a null pointer, or a descriptor without a deadline. Never raises SIGPIPE.
 // `bytes` points to `length` bytes.
 int64_t takt_send(int fd, const uint8_t *bytes, size_t length, int flags);
 
@@ -1177,6 +1177,15 @@ int64_t takt_sendto(int fd,
                     int flags,
                     const void *address,
                     uint32_t address_length);
+
+// A descriptor for poll(2) or epoll(7) with POLLIN: it is readable until takt_send answers -EAGAIN, and
+// again when there is room for that message. POLLOUT of the socket itself tells nothing of the room in
+// the broker. takt_send may still answer -EAGAIN, if another thread takes the room first: poll again.
+//
+// Each call answers the same one. Do not read from it, and do not close it: takt_deadline with zero
+// does. A negative value is an errno: -EINVAL for a descriptor without a deadline, -EMFILE if the
+// process has as many open files as it may.
+int takt_deadline_room_fd(int fd);
 
 // The counts of a socket with deadlines.
 // `into` may be written.

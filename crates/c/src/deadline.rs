@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -131,6 +131,7 @@ fn sender() -> Result<DeadlineSender, Wrong> {
 /// errno values of Linux.
 const EAGAIN: i64 = 11;
 const EINVAL: i64 = 22;
+const EMFILE: c_int = 24;
 const EMSGSIZE: i64 = 90;
 /// Not to wait for room (MSG_DONTWAIT).
 const DONTWAIT: c_int = 0x40;
@@ -139,9 +140,9 @@ const NOSIGNAL: c_int = 0x4000;
 
 /// Sends a message on a socket that takt_deadline was called for. Returns how many bytes were taken:
 /// of a datagram all, of a stream perhaps fewer. A negative value is an errno: -EAGAIN if there is no
-/// room and the socket has O_NONBLOCK or `flags` MSG_DONTWAIT, -EMSGSIZE for a datagram of more than
-/// 65,536 bytes, -EINVAL for other flags than MSG_DONTWAIT and MSG_NOSIGNAL, a null pointer, or a
-/// descriptor without a deadline. Never raises SIGPIPE.
+/// room and the socket has O_NONBLOCK or `flags` MSG_DONTWAIT (takt_deadline_room_fd tells when there
+/// is), -EMSGSIZE for a datagram of more than 65,536 bytes, -EINVAL for other flags than MSG_DONTWAIT
+/// and MSG_NOSIGNAL, a null pointer, or a descriptor without a deadline. Never raises SIGPIPE.
 ///
 /// # Safety
 /// `bytes` points to `length` bytes.
@@ -218,6 +219,22 @@ unsafe fn send(fd: c_int, bytes: *const u8, length: usize, flags: c_int, to: Opt
     }
 }
 
+/// A descriptor for poll(2) or epoll(7) with POLLIN: it is readable until takt_send answers -EAGAIN, and
+/// again when there is room for that message. POLLOUT of the socket itself tells nothing of the room in
+/// the broker. takt_send may still answer -EAGAIN, if another thread takes the room first: poll again.
+///
+/// Each call answers the same one. Do not read from it, and do not close it: takt_deadline with zero
+/// does. A negative value is an errno: -EINVAL for a descriptor without a deadline, -EMFILE if the
+/// process has as many open files as it may.
+#[unsafe(no_mangle)]
+pub extern "C" fn takt_deadline_room_fd(fd: c_int) -> c_int {
+    let Some(socket) = socket_of(fd) else { return -(EINVAL as c_int) };
+    match socket.room() {
+        Ok(room) => room.as_raw_fd(),
+        Err(error) => -error.raw_os_error().unwrap_or(EMFILE),
+    }
+}
+
 /// The counts of a socket with deadlines.
 ///
 /// # Safety
@@ -246,7 +263,6 @@ pub unsafe extern "C" fn takt_deadline_counts(fd: c_int, into: *mut takt_sent) -
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
-    use std::os::fd::AsRawFd as _;
 
     use super::*;
 
@@ -274,7 +290,7 @@ mod tests {
             others.push(socket);
             assert!(others.len() < 100, "the number is not given again");
         };
-        assert_eq!(send(), -EINVAL);
+        assert_eq!((send(), takt_deadline_room_fd(fd)), (-EINVAL, -(EINVAL as c_int)));
         assert_eq!((takt_deadline(fd, 1_000_000), send()), (takt_status::Ok, 1));
         peer.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
         assert_eq!(peer.recv(&mut [0; 2]).unwrap(), 1);

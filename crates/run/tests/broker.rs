@@ -16,7 +16,7 @@ use takt_linux::clock::pause;
 use takt_linux::net::Cable;
 use takt_linux::outgoing::Outgoing;
 use takt_linux::sched;
-use takt_linux::seqpacket::{Connection, Received, Sent};
+use takt_linux::seqpacket::{Connection, Poll, Received, Sent};
 use takt_linux::tc::{self, Device, Plan, Rule};
 use takt_model::{Bucket, Bytes, Link, Rate, Span};
 use takt_net::Order;
@@ -519,6 +519,57 @@ fn a_peer_that_reads_nothing_delays_nobody_else() {
     drop(sender);
     let stats = broker.stop();
     assert!(stats.sent > 0 && stats.malformed == 0, "{stats:?}");
+}
+
+#[test]
+fn a_program_that_does_not_wait_polls_for_room() {
+    let path = path("room");
+    let broker = Running::start(BrokerSpec::new(&path));
+    let sender = DeadlineSender::open(&path).unwrap();
+    until("the broker answers", || sender.route() == Route::Broker);
+    let (tcp, mut peer) = connection();
+    tcp.set_nonblocking(true).unwrap();
+    let stream = joined(&sender, &tcp, Span::from_s(60));
+    let has_room = |wait: Span| {
+        let mut poll = Poll::default();
+        poll.add(stream.room().unwrap(), true, false);
+        poll.wait(Some(wait));
+        poll.is_ready(0)
+    };
+    let mut sent = 0;
+    // Whether a message was taken.
+    let mut is_taken = || match stream.send(&[7; MESSAGE_MAX]) {
+        Ok(taken) => {
+            sent += taken.bytes;
+            true
+        }
+        Err(error) => {
+            assert_eq!(error, SendError::WouldBlock);
+            false
+        }
+    };
+    assert!(has_room(Span::ZERO), "no message was refused");
+    // The peer reads nothing: sooner or later there is no room, and none comes.
+    until("the broker is full", || !is_taken() && !has_room(Span::from_ms(20)));
+    let mut some = vec![0; 512 * 1024];
+    peer.read_exact(&mut some).unwrap();
+    until("room in the broker is told", || has_room(Span::from_s(1)) && is_taken());
+    until("the broker is full again", || !is_taken() && !has_room(Span::from_ms(20)));
+    broker.die();
+    until("the end of the broker is told", || has_room(Span::from_s(1)));
+    // Bytes that the broker left keep the stream full.
+    until("the kernel is full", || !is_taken() && !has_room(Span::from_ms(20)));
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        peer.read_to_end(&mut bytes).unwrap();
+        bytes.len()
+    });
+    until("room in the kernel is told", || has_room(Span::from_s(1)) && is_taken());
+    until("all bytes have left", || stream.leave() == 0);
+    assert!(has_room(Span::ZERO), "a socket that has left never waits");
+    drop(stream);
+    drop(tcp);
+    assert_eq!(some.len() + reader.join().unwrap(), sent);
 }
 
 #[test]

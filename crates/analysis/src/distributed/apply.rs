@@ -85,6 +85,27 @@ impl Distributed {
         self.open.iter().enumerate().find_map(|(flow, why)| Some((flow, why.clone()?)))
     }
 
+    /// The longest time from the arrival of a node's job of synchronisation until its requests have left, in ns of
+    /// true time. `None` where the node is not proven.
+    pub(crate) fn sync_request(&self, node: usize) -> Option<u64> {
+        self.sync_response(node)?.checked_add(self.net.sync_sending(node)?)
+    }
+
+    /// The longest time from the arrival of a request in a node's buffer until its answer has left, in ns of true
+    /// time. `None` where the node is not proven.
+    ///
+    /// In the simulation the receiving task answers. A live node answers in its next job of synchronisation.
+    pub(crate) fn sync_answer(&self, node: usize) -> Option<u64> {
+        let period = self.net.drift.most(self.net.sync?.t)?;
+        let by_job = self.sync_response(node)?.checked_add(period)?;
+        let by_table = self.net.sync_reception(node, self.found.nodes[node].leftover)?;
+        by_job.max(by_table).checked_add(self.net.sync_sending(node)?)
+    }
+
+    fn sync_response(&self, node: usize) -> Option<u64> {
+        self.proven[node].then(|| self.net.sync_response(node, &self.found.flows)).flatten()
+    }
+
     /// Whether the test covers a node.
     pub(crate) fn covers(&self, node: NodeId) -> bool {
         self.concerned[node.index()] && self.refused[node.index()].is_none()

@@ -164,6 +164,28 @@ impl EdfBelowTable<'_> {
         section.checked_add(whole)?.checked_add(self.more)
     }
 
+    /// The longest time without an instant at which no work is pending. So under any order that keeps the CPU
+    /// busy, each job is done that long after its release. `None`: there is no such time within the limits.
+    ///
+    /// Releases in u time units have their deadlines in less than u + span - D, so there are at most ceil((u +
+    /// span - D + Y) / T) of them.
+    pub(crate) fn busy_period(&self) -> Option<u64> {
+        let mut terms_left = TERMS_MAX / 10;
+        let terms = (self.jobs.len() + self.table.len()) as u64 + 1;
+        let mut length = self.loads().try_fold(0u64, |sum, (c, _)| sum.checked_add(c))?;
+        loop {
+            terms_left = terms_left.checked_sub(terms)?;
+            let next = self.jobs.iter().try_fold(rbf(self.table, length)?, |sum, job| {
+                let wanders = job.span.saturating_sub(job.d).checked_add(job.wander)?;
+                sum.checked_add(length.checked_add(wanders)?.div_ceil(job.t).checked_mul(job.c)?)
+            })?;
+            if next <= length {
+                return Some(length);
+            }
+            length = next;
+        }
+    }
+
     fn loads(&self) -> impl Iterator<Item = (u64, u64)> + Clone {
         self.jobs.iter().map(|job| (job.c, job.t)).chain(self.table.iter().map(|job| (job.c, job.t)))
     }

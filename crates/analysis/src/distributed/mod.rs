@@ -437,6 +437,47 @@ impl Net {
     }
 }
 
+/// Bounds for the messages of synchronisation, in ns of true time. They hold for proven nodes.
+impl Net {
+    /// The longest time from the arrival of a node's job of synchronisation to its end: its period, since it is
+    /// in time, or the busy period of the node.
+    pub(crate) fn sync_response(&self, node: usize, flows: &[FlowBound]) -> Option<u64> {
+        let period = self.drift.most(self.sync?.t)?;
+        let (jobs, table) = (jobs(self, node, flows)?, self.table(node, flows)?);
+        let preemptive = !self.nodes[node].to_completion;
+        let below = EdfBelowTable { jobs: &jobs, table: &table, preemptive, more: 0, less: 0 };
+        let busy = below.busy_period().and_then(|busy| busy.checked_add(self.latency(node)?));
+        Some(busy.map_or(period, |busy| busy.min(period)))
+    }
+
+    /// The longest time from when a message of synchronisation is ready until the sending task has sent it: T_s↑ +
+    /// R_s, by step 2 of the module's proof. `None` where the task may send fewer messages than wait, or comes less
+    /// often than they do.
+    pub(crate) fn sync_sending(&self, node: usize) -> Option<u64> {
+        let send = self.nodes[node].send?;
+        // The analysis of a flow has found that all that wait are sent.
+        let leaves = |flow: &Route| flow.hops.iter().rev().skip(1).any(|hop| hop.node == node);
+        if send.most.is_some() && !self.flows.iter().any(leaves) {
+            return None;
+        }
+        let turn =
+            self.drift.most(send.t).filter(|turn| self.sync.is_some_and(|sync| *turn <= self.drift.least(sync.t)))?;
+        self.response(node, &[])?.checked_add(turn)
+    }
+
+    /// The longest time from the arrival of a message of synchronisation in the buffer of a node until the receiving
+    /// task has taken it, by step 3 of the proof. `None` where the left-overs of the task may have no bound.
+    pub(crate) fn sync_reception(&self, node: usize, leftover: u64) -> Option<u64> {
+        let receive = self.nodes[node].receive?;
+        let comes = |flow: &Route| flow.hops.iter().skip(1).any(|hop| hop.node == node);
+        if receive.most.is_some() && !self.flows.iter().any(comes) {
+            return None;
+        }
+        let turns = self.drift.most(receive.t)?.checked_mul(leftover.checked_add(1)?)?;
+        self.response(node, &[])?.checked_add(turns)
+    }
+}
+
 /// The fixed point of left-overs, latest arrivals and responses of interrupts.
 struct Ways<'a> {
     net: &'a Net,

@@ -5,7 +5,6 @@ use takt_model::flows;
 use takt_model::{Auto, Bucket, Bytes, Cross, Late, Network, NetworkId, NodeId, NodeSpec, PortId, Rate, Span, System};
 use thiserror::Error;
 
-use super::Net;
 use super::apply::{Distributed, legs};
 use super::delay::{Traffic, bytes, time};
 use super::row::{Layout, PortPath, Shared, WayDelay};
@@ -261,22 +260,51 @@ fn through(system: &System, (from, to): (NodeId, NodeId)) -> Result<&[PortId], N
     Err(NetworkSizeError::Ambiguous { from, to })
 }
 
-/// The messages of `clock.sync`: each node asks its neighbours once a period, and answers them. A job
-/// sends within its period. An answer may wait for the peer's next job, and for that to end.
-fn sync_messages(system: &System, net: &Net) -> Vec<OutgoingFlow> {
+/// The longest time of a request of `clock.sync` from a node to another, in ns; `None` where nothing bounds it. Where
+/// flows go the same way it takes no longer than they do. Elsewhere it leaves the link of a node that sends messages of
+/// flows within `wanted`, and the file may say how long it takes from there.
+fn request_delay(system: &System, ways: &[(NodeId, NodeId)], way: (NodeId, NodeId), wanted: Span) -> Option<u64> {
+    if ways.contains(&way) {
+        return Some(wanted.as_ns());
+    }
+    ways.iter().find(|(from, _)| *from == way.0)?;
+    let networks = system.networks_between(way.0, way.1);
+    let longest = networks.iter().try_fold(0, |longest, network| {
+        let network = &system.networks[network.index()];
+        match network.delay {
+            Auto::Value((_, most)) if network.through.is_empty() => Some(most.as_ns().max(longest)),
+            _ => None,
+        }
+    });
+    longest?.checked_add(wanted.as_ns())
+}
+
+/// The messages of `clock.sync`: each node asks its neighbours once a period, and answers them. A message leaves
+/// within its jitter after the arrival of the job that asks. Where a node is not proven, or nothing bounds the way of
+/// a request, it is assumed that a job sends within its period, and that an answer takes two more.
+fn sync_messages(system: &System, distributed: &Distributed, wanted: Span) -> Vec<OutgoingFlow> {
     let Some(sync) = system.clock.sync else { return Vec::new() };
-    let period = sync.period.as_ns();
-    let (gap, longest) = (net.drift.least(period).max(1), net.drift.most(period).unwrap_or(u64::MAX));
+    let (drift, period) = (distributed.net.drift, sync.period.as_ns());
+    let (gap, longest) = (drift.least(period).max(1), drift.most(period).unwrap_or(u64::MAX));
+    let ways = pairs(system);
     let both = |(from, to): (NodeId, NodeId)| {
-        let (node, to) = (from.index(), to.index());
-        [1, 3].map(|periods| OutgoingFlow { node, to, gap, jitter: longest.saturating_mul(periods), size: SYNC_FRAME })
+        let (node, peer) = (from.index(), to.index());
+        let answer = || {
+            let asked =
+                distributed.sync_request(peer)?.checked_add(request_delay(system, &ways, (to, from), wanted)?)?;
+            asked.checked_add(distributed.sync_answer(node)?)
+        };
+        [(distributed.sync_request(node), 1), (answer(), 3)].map(|(jitter, periods)| {
+            let jitter = jitter.unwrap_or(longest.saturating_mul(periods));
+            OutgoingFlow { node, to: peer, gap, jitter, size: SYNC_FRAME }
+        })
     };
     flows::neighbours(system).into_iter().flat_map(both).collect()
 }
 
 /// The traffic from the sending tasks to the network, and the messages of `clock.sync` of the same nodes. Nodes
 /// that send no message of a flow get no share.
-fn leaving(system: &System, distributed: &Distributed) -> Result<Vec<OutgoingFlow>, NetworkSizeError> {
+fn leaving(system: &System, distributed: &Distributed, wanted: Span) -> Result<Vec<OutgoingFlow>, NetworkSizeError> {
     let net = &distributed.net;
     let mut leaving = Vec::new();
     for (flow, route) in system.flows.iter().zip(&net.flows) {
@@ -293,7 +321,7 @@ fn leaving(system: &System, distributed: &Distributed) -> Result<Vec<OutgoingFlo
         }
     }
     let senders: Vec<usize> = leaving.iter().map(|hop| hop.node).collect();
-    leaving.extend(sync_messages(system, net).into_iter().filter(|hop| senders.contains(&hop.node)));
+    leaving.extend(sync_messages(system, distributed, wanted).into_iter().filter(|hop| senders.contains(&hop.node)));
     if leaving.is_empty() { Err(NetworkSizeError::NothingSent) } else { Ok(leaving) }
 }
 
@@ -308,7 +336,7 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
     if let Some((flow, why)) = distributed.first_open() {
         return Err(NetworkSizeError::NotCovered { flow: system.flows[flow].name.clone(), why });
     }
-    let leaving = leaving(system, &distributed)?;
+    let leaving = leaving(system, &distributed, wanted)?;
     let sends = |node: usize| leaving.iter().any(|hop| hop.node == node);
     if let Some(node) = (0..system.nodes.len()).find(|node| sends(*node) && system.nodes[*node].link.is_none()) {
         return Err(NetworkSizeError::NoLink { node: system.nodes[node].name.clone() });
@@ -334,7 +362,7 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
     };
     let mut ports: Vec<Shared> = system.ports.iter().map(port).collect();
     // Where no flow goes, messages of clock.sync come to a port as other traffic does.
-    for hop in sync_messages(system, &distributed.net) {
+    for hop in sync_messages(system, &distributed, wanted) {
         let pair = (NodeId(hop.node as u32), NodeId(hop.to as u32));
         let own = if pairs.contains(&pair) { &[][..] } else { through(system, pair)? };
         let sent = Traffic::of_messages(hop.size, hop.gap, hop.jitter.saturating_add(hop.gap));

@@ -393,3 +393,15 @@ fn what_is_late_or_taken_counts_in_every_step() {
     let taken = hops(&net);
     assert_eq!(taken[1].release - plain[1].release, 2 * (9 - 2));
 }
+
+#[test]
+fn a_busy_period_holds_all_that_may_be_released_in_it() {
+    let table = [TableJob { c: 1, t: 4, late: 0 }];
+    let busy = |span, wander| {
+        let jobs = [Job { c: 2, t: 10, d: 8, wander, blocked: 0, span }];
+        EdfBelowTable { jobs: &jobs, table: &table, preemptive: true, more: 0, less: 0 }.busy_period()
+    };
+    assert_eq!(busy(8, 0), Some(3));
+    // Two jobs of the flow can come at once: with them a second one of the table comes in time.
+    assert_eq!((busy(16, 0), busy(8, 8)), (Some(6), Some(6)));
+}

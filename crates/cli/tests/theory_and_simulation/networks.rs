@@ -90,6 +90,10 @@ fn sized_again(found: &SizedNetwork, weigh: Weigh, replay: &str) {
         let expected = Bucket { burst: Bytes::new(share.burst_bytes), rate: Rate::from_bps(share.rate_bps) };
         assert_eq!(bucket, Some(expected), "{replay}");
     }
+    if found.system.clock.sync.is_some() {
+        // The jitter of these messages depends on the delay that is wanted.
+        return;
+    }
     let longest = found.delays.iter().map(|delay| delay.delay).max().unwrap();
     let again = size_network(&found.system, weigh, longest).unwrap_or_else(|error| panic!("{replay}\n{error}"));
     assert_eq!((&again.shares, &again.delays), (&found.shares, &found.delays), "{replay}");

@@ -7,7 +7,8 @@
 //! Without a broker, messages go straight to the kernel, in the order in which they are sent. Each
 //! send says which of both happened ([`Route`]). When a broker comes (again), the sockets join it.
 //!
-//! - A socket stays the program's own: it receives, and is watched by poll, as before.
+//! - A socket stays the program's own: it receives, and is watched by poll, as before. Only room for
+//!   the next message is told by another descriptor ([`DeadlineSocket::room`]).
 //! - A stream's bytes are neither lost nor doubled when the broker dies, since the kernel tells how
 //!   many of them it has taken. Datagrams that waited in a broker that was killed are lost, and
 //!   counted.
@@ -31,15 +32,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod room;
 pub mod wire;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use takt_linux::PiMutex;
@@ -51,7 +53,8 @@ use takt_linux::seqpacket::{Connection, Poll, Received, Sent as Passed};
 use takt_model::{Span, Time};
 use thiserror::Error;
 
-use self::wire::{ANSWER, Answer, BrokerCounts, MESSAGE_MAX, Request, VERSION, WAITING_MAX};
+use self::room::{Room, Wait};
+use self::wire::{ANSWER, Answer, BrokerCounts, MESSAGE_MAX, Request, VERSION};
 
 /// Where a broker listens, unless it is told another path.
 pub const DEFAULT_PATH: &str = "/run/takt-broker";
@@ -84,7 +87,7 @@ pub struct Sent {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// There is no room, and the socket does not wait (O_NONBLOCK).
+    /// There is no room, and the socket does not wait (O_NONBLOCK). [`DeadlineSocket::room`] tells when there is.
     #[error("there is no room for the message; send it again later")]
     WouldBlock,
     /// The message is too long.
@@ -166,6 +169,8 @@ struct Member {
     reported: BrokerCounts,
     /// Of a stream.
     pending: Pending,
+    /// If the program has asked for it.
+    room: Option<Room>,
 }
 
 /// A member's stage with the present broker.
@@ -247,6 +252,7 @@ impl Member {
             self.pending.advance(taken.saturating_sub(self.pending.base));
         }
         (self.queued, self.reported, self.stage) = (0, BrokerCounts::default(), Stage::Outside);
+        self.note_room(None);
     }
 
     /// Gives the kernel bytes that a broker left. Whether none are left.
@@ -272,6 +278,8 @@ pub struct DeadlineSocket {
     /// The watching thread lives as long as the last socket.
     _watch: Arc<Watch>,
     number: u32,
+    /// The descriptor of [`DeadlineSocket::room`], if the program has asked for it.
+    room: OnceLock<Arc<EventFd>>,
 }
 
 impl DeadlineSender {
@@ -318,6 +326,7 @@ impl DeadlineSender {
             queued: 0,
             reported: BrokerCounts::default(),
             pending: Pending::default(),
+            room: None,
         };
         let mut state = self.shared.state.lock();
         let number = state.next;
@@ -327,7 +336,8 @@ impl DeadlineSender {
         drop(state);
         self.shared.changed.raise();
         self.shared.wait_while(number, |member| member.stage == Stage::Joining);
-        Ok(DeadlineSocket { shared: Arc::clone(&self.shared), _watch: Arc::clone(&self._watch), number })
+        let (shared, watch) = (Arc::clone(&self.shared), Arc::clone(&self._watch));
+        Ok(DeadlineSocket { shared, _watch: watch, number, room: OnceLock::new() })
     }
 }
 
@@ -336,25 +346,39 @@ impl Shared {
     fn watch(&self) {
         let mut poll = Poll::default();
         while !self.ends.load(Ordering::Acquire) {
-            let (broker, is_pressing) = {
+            let (broker, is_pressing, blocked) = {
                 let state = self.state.lock();
                 // A full connection may have kept a socket from asking.
                 let waits_to_ask = state.is_welcome && state.members.values().any(Member::wants_to_join);
-                (state.broker.clone(), waits_to_ask || state.members.values().any(Member::is_pressing))
+                let is_pressing = waits_to_ask || state.members.values().any(Member::is_pressing);
+                let blocked = state.members.iter().filter_map(|(number, member)| Some((*number, member.polls_for()?)));
+                (state.broker.clone(), is_pressing, blocked.collect::<Vec<(u32, Wait)>>())
             };
             poll.clear();
             poll.add(self.changed.as_fd(), true, false);
             if let Some(broker) = &broker {
                 poll.add(broker.as_fd(), true, false);
             }
+            let places: Vec<usize> = blocked.iter().map(|(_, wait)| poll.add(wait.descriptor(), false, true)).collect();
             // It looks for a broker while there is none, and sends bytes that a former one left.
             let wait = if is_pressing { Some(Span::from_ms(1)) } else { broker.is_none().then_some(RETRY) };
             poll.wait(wait);
             self.changed.lower();
+            let ready = blocked.iter().zip(&places).filter(|(_, place)| poll.is_ready(**place));
+            let ready: Vec<u32> = ready.map(|((number, _), _)| *number).collect();
+            if !ready.is_empty() {
+                // A socket can be ready and still have no room, where the device's queue is full.
+                pause(Span::from_us(50));
+            }
             let mut state = self.state.lock();
             state.read_answers();
             for member in state.members.values_mut().filter(|member| member.is_apart()) {
                 let _ = member.flush();
+            }
+            for number in ready {
+                if let Some(member) = state.members.get_mut(&number) {
+                    member.note_room(None);
+                }
             }
             state.release();
             state.look_for_broker();
@@ -415,6 +439,7 @@ impl State {
             let stays = !member.is_apart() || !member.pending.bytes.is_empty();
             if !stays {
                 member.outgoing.restore(member.former);
+                member.note_room(None);
             }
             stays
         });
@@ -424,6 +449,7 @@ impl State {
     fn end_requests(&mut self) {
         for member in self.members.values_mut().filter(|member| member.stage == Stage::Inside) {
             member.stage = Stage::Leaving;
+            member.note_answer();
         }
         // They tell which of both.
         self.read_answers();
@@ -466,6 +492,7 @@ impl State {
                 let Some(member) = self.members.get_mut(&socket) else { return };
                 member.reported = counts;
                 member.pending.advance(counts.bytes);
+                member.note_answer();
                 if has_left {
                     member.lose_broker();
                     let _ = member.flush();
@@ -479,18 +506,9 @@ impl State {
             member.stage = stage;
             let base = member.outgoing.taken().unwrap_or(0);
             member.pending = Pending { base, ..Pending::default() };
+            member.note_room(None);
         }
     }
-}
-
-/// What a send waits for.
-enum Wait {
-    /// Room in the connection to the broker.
-    Room(Arc<Connection>),
-    /// An answer of the broker.
-    Answer(Arc<Connection>),
-    /// Room in the socket.
-    Socket(Arc<Outgoing>),
 }
 
 impl DeadlineSocket {
@@ -541,6 +559,34 @@ impl DeadlineSocket {
         waiting
     }
 
+    /// A descriptor for poll(2) or epoll(7) with POLLIN, for a program that does not wait for room.
+    ///
+    /// It is readable until a send answers [`SendError::WouldBlock`]. It becomes readable again when there is
+    /// room for that message, with a broker and without one. POLLOUT of the socket itself tells nothing of the
+    /// room in the broker. Do not read from the descriptor. Each call answers the same one, which is closed
+    /// when this is dropped.
+    ///
+    /// A send may still answer `WouldBlock`, if another thread takes the room first. Then poll again.
+    ///
+    /// # Errors
+    /// At the first call: the process has as many descriptors as it may.
+    pub fn room(&self) -> io::Result<BorrowedFd<'_>> {
+        let event = match self.room.get() {
+            Some(event) => event,
+            None => {
+                let event = Arc::new(EventFd::new()?);
+                // Two threads get the same one.
+                self.room.get_or_init(|| event)
+            }
+        };
+        self.with(|member| {
+            if member.room.is_none() {
+                member.room = Some(Room::new(Arc::clone(event)));
+            }
+        });
+        Ok(event.as_fd())
+    }
+
     fn with(&self, body: impl FnOnce(&mut Member)) {
         if let Some(member) = self.shared.state.lock().members.get_mut(&self.number) {
             body(member);
@@ -587,20 +633,20 @@ impl DeadlineSocket {
                 Ok(sent) => return Ok(sent),
                 Err(wait) => wait,
             };
+            if self.room.get().is_some() && !wait.is_for_answer() {
+                // The watching thread polls for the room.
+                self.shared.changed.raise();
+            }
             let mut is_nonblocking = never_waits;
             self.with(|member| is_nonblocking |= member.outgoing.is_nonblocking());
             if is_nonblocking {
                 return Err(SendError::WouldBlock);
             }
             let mut poll = Poll::default();
-            match &wait {
-                Wait::Room(broker) => poll.add(broker.as_fd(), false, true),
-                Wait::Answer(broker) => poll.add(broker.as_fd(), true, false),
-                Wait::Socket(socket) => poll.add(socket.as_fd(), false, true),
-            };
+            poll.add(wait.descriptor(), wait.is_for_answer(), !wait.is_for_answer());
             // The watching thread may read the answer first.
             poll.wait(Some(Span::from_ms(1)));
-            if poll.is_ready(0) && !matches!(wait, Wait::Answer(_)) {
+            if poll.is_ready(0) && !wait.is_for_answer() {
                 pause(Span::from_us(50));
             }
         }
@@ -610,21 +656,21 @@ impl DeadlineSocket {
 impl State {
     /// Sends a message, or says what it must wait for.
     fn send(&mut self, number: u32, bytes: &[u8], to: Option<SocketAddr>) -> Result<Result<Sent, Wait>, SendError> {
+        let sent = self.give(number, bytes, to)?;
+        if let Some(member) = self.members.get_mut(&number) {
+            member.note_room(sent.as_ref().err().map(|wait| (wait.clone(), bytes.len())));
+        }
+        Ok(sent)
+    }
+
+    fn give(&mut self, number: u32, bytes: &[u8], to: Option<SocketAddr>) -> Result<Result<Sent, Wait>, SendError> {
         let mut has_read = false;
         loop {
             let Some(member) = self.members.get_mut(&number) else {
                 return Err(SendError::Refused(NO_SOCKET));
             };
             let is_stream = member.outgoing.transport() == Transport::Stream;
-            let is_full = match member.stage {
-                Stage::Inside => {
-                    member.waiting() >= WAITING_MAX as u64
-                        || is_stream && member.pending.bytes.len() + bytes.len() > STREAM_MAX
-                }
-                // A stream's bytes keep their order.
-                Stage::Leaving => is_stream,
-                Stage::Outside | Stage::Joining | Stage::Left => false,
-            };
+            let is_full = member.is_full(bytes.len());
             let uses_broker = is_full || member.stage == Stage::Inside;
             let Some(broker) = self.broker.clone().filter(|_| uses_broker) else {
                 return member.send_plain(bytes, to);
