@@ -12,7 +12,8 @@ use takt_model::generate::{Generator, Periods, Random, Spec};
 use takt_model::*;
 use takt_sim::{SimOptions, simulate};
 use takt_trace::infer::{
-    Grid, Inferred, InferredTask, Kind, MessageSampler, Sample, Sampler, SystemOptions, TASKS_MAX, Written,
+    Grid, Inferred, InferredTask, Kind, MessageSampler, Sample, Sampler, ServerSampler, SystemOptions, TASKS_MAX,
+    Written,
 };
 
 /// How many random systems; TAKT_CASES overrides.
@@ -444,4 +445,116 @@ fn messages_make_flows_and_networks_of_their_tasks() {
     assert!(found.networks.len() == 6 && found.networks.iter().all(within), "{:?}", found.networks);
     assert!(written.text.contains("# Tasks put/0, put/1, put/2, put/3 of the log: messages go over n0, n1, n2, n0."));
     takt_model::file::parse(&written.text, "store.toml").expect("what is written can be read");
+}
+
+/// The system that 10 s of a simulation of this one tell, with its components.
+fn components_of(system: &System) -> System {
+    file::validate(system).unwrap_or_else(|errors| panic!("{errors}"));
+    let definitions = Definitions::of(system);
+    let header = Header::new(String::new(), Some(0), BackEnd::Sim, takt_sim::kinds(system));
+    let mut sinks = (Sampler::new(&header, true), ServerSampler::new(&definitions));
+    let options = SimOptions { duration: Span::from_s(10), ..SimOptions::default() };
+    simulate(system, &options, &mut sinks).expect("it can be simulated");
+    let inferred = Inferred::of_log(&sinks.0.finish(&definitions), &header, &definitions);
+    let written = inferred.with_servers(&sinks.1, &definitions).system(&SystemOptions::default());
+    assert!(written.left_out.is_empty() && written.components_left_out.is_empty(), "{}", written.text);
+    assert_eq!(file::parse(&written.text, "inferred.toml").as_ref(), Ok(&written.system));
+    written.system
+}
+
+/// Two components and a task beside them.
+fn two_components(rule: ServerRule) -> System {
+    let mut system = System::local(1, Builtin::Edf, Vec::new());
+    for (name, period, budget) in [("video", 10, 4), ("control", 25, 8)] {
+        let mut component = Component::new(name, NodeId(0), rule);
+        component.period = Auto::Value(Span::from_ms(period));
+        component.budget = Auto::Value(Span::from_ms(budget));
+        system.components.push(component);
+    }
+    for (name, home, period, wcet) in
+        [("decode", Some(0), 20, 3), ("show", Some(0), 40, 6), ("steer", Some(1), 50, 7), ("log", None, 50, 2)]
+    {
+        let mut task = Task::periodic(name, Span::from_ms(period), Span::from_ms(wcet));
+        task.component = home.map(ComponentId);
+        system.tasks.push(task);
+    }
+    system
+}
+
+/// Two components come back from a log with rule, budget, period and their tasks.
+#[test]
+fn components_come_back_from_their_budgets_and_payments() {
+    use ServerRule::{Crps, Deferrable, Polling, Ptps, Wcps};
+    for rule in [Ptps, Wcps, Crps, Polling, Deferrable] {
+        let system = two_components(rule);
+        let found = components_of(&system);
+        assert_eq!(found.components, system.components, "{rule:?}");
+        let homes = |system: &System| -> Vec<(String, Option<ComponentId>)> {
+            system.tasks.iter().map(|task| (task.name.clone(), task.component)).collect()
+        };
+        assert_eq!(homes(&found), homes(&system), "{rule:?}");
+    }
+    // The others have the budget again. The period is one that allows what was seen.
+    for rule in [ServerRule::Sporadic, ServerRule::Cbs, ServerRule::CbsHard, ServerRule::Grub] {
+        let system = two_components(rule);
+        let found = components_of(&system);
+        for (one, truth) in found.components.iter().zip(&system.components) {
+            assert_eq!((&one.name, one.server), (&truth.name, rule));
+            let (Auto::Value(budget), Auto::Value(most)) = (one.budget, truth.budget) else { panic!("{one:?}") };
+            assert!(if rule == ServerRule::Sporadic { budget <= most } else { budget == most }, "{one:?}");
+            if let Auto::Value(period) = one.period {
+                assert!(budget <= period, "{one:?}");
+            }
+        }
+        assert!(found.tasks.iter().zip(&system.tasks).all(|(a, b)| a.component == b.component), "{rule:?}");
+    }
+}
+
+/// Components within others come back, too.
+#[test]
+fn components_within_others_come_back() {
+    let text = include_str!("golden/nested.toml");
+    let system = file::parse(text, "nested.toml").expect("a system");
+    let found = components_of(&system);
+    let terms = |system: &System| -> Vec<(String, Option<ComponentId>, Auto<Span>)> {
+        let all = system.components.iter();
+        all.map(|component| (component.name.clone(), component.parent, component.budget)).collect()
+    };
+    assert_eq!(terms(&found), terms(&system));
+    let outer = |system: &System| system.components[..3].iter().map(|one| one.period).collect::<Vec<_>>();
+    assert_eq!(outer(&found), outer(&system));
+    assert!(found.tasks.iter().zip(&system.tasks).all(|(a, b)| (&a.name, a.component) == (&b.name, b.component)));
+}
+
+/// The command writes components, and the file is one that `check` and `sim` take.
+#[test]
+fn the_command_writes_components() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let text = file::write(&two_components(ServerRule::Deferrable));
+    std::fs::write(folder.path().join("s.toml"), text).expect("a file");
+    let run = |arguments: &[&str], input: &[u8]| {
+        let (status, output, errors) = takt(folder.path(), arguments, input);
+        assert!(errors.is_empty() && (0..=1).contains(&status), "{arguments:?}: {status} {errors}");
+        output
+    };
+    let log = run(&["sim", "s.toml", "--for", "10s", "-o", "-"], b"");
+    let inferred = run(&["infer", "-", "-o", "-"], &log);
+    let text = String::from_utf8(inferred.clone()).expect("text");
+    for line in [
+        "# deferrable, 100",
+        "[[component]]\nname = \"video\"\nserver = \"deferrable\"\nperiod = \"10ms\"\nbudget = \"4ms\"\n",
+        "name = \"steer\"\ncomponent = \"control\"\n",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    run(&["check", "-"], &inferred);
+    std::fs::write(folder.path().join("inferred.toml"), &inferred).expect("a file");
+    run(&["sim", "inferred.toml", "--for", "1s"], b"");
+    let table = String::from_utf8(run(&["infer", "-"], &log)).expect("text");
+    assert!(table.lines().any(|line| line.starts_with("COMPONENT ")) && table.contains("decode, show"), "{table}");
+    let answer = run(&["infer", "-", "--task", "steer", "--json"], &log);
+    let answer: serde_json::Value = serde_json::from_slice(&answer).expect("JSON");
+    let (tasks, components) = (&answer["tasks"], &answer["components"]);
+    assert!(tasks[0]["component"] == "control" && components.as_array().is_some_and(|all| all.len() == 1), "{answer}");
+    assert!(components[0]["budget_ns"] == 8_000_000 && components[0]["period_from"] == "grid", "{answer}");
 }

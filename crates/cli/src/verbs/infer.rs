@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use takt_log::{NodeDef, Sink as _};
+use takt_log::NodeDef;
 use takt_model::{Builtin, Bytes, Span, file};
 use takt_trace::infer::{
-    Inferred, InferredTask, Kind, MessageSampler, Sampler, SystemOptions, TASKS_MAX, parse_releases,
+    Inferred, InferredTask, Kind, MessageSampler, SERVERS_MAX, Sampler, ServerSampler, SystemOptions, TASKS_MAX,
+    parse_releases,
 };
 
 use crate::args::Infer;
@@ -14,6 +15,8 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::input;
 use crate::output::{Target, note, print, print_json};
 use crate::table::{Rows, Table, time};
+
+mod components;
 
 pub(crate) fn execute(options: &Infer, json: bool) -> Outcome {
     let mut inferred = match &options.log {
@@ -36,6 +39,13 @@ pub(crate) fn execute(options: &Infer, json: bool) -> Outcome {
         for (name, why) in &written.left_out {
             note(format_args!("warning: task \"{}\" is left out: {why}{}", file::one_line(name), hint(why)));
         }
+        components::notes(&inferred, &written).iter().for_each(note);
+        if !written.system.flows.is_empty() {
+            note(
+                "note: flows have the delays and distances of their messages; links, ports, shares of bandwidth, and \
+                 drift of clocks are not inferred",
+            );
+        }
         if written.system.tasks.is_empty() && written.system.flows.is_empty() {
             return Err(Failure::no("no task could be inferred; nothing is written"));
         }
@@ -51,6 +61,9 @@ pub(crate) fn execute(options: &Infer, json: bool) -> Outcome {
         if !inferred.traffic.flows.is_empty() {
             (answer["flows"], answer["networks"]) = traffic(&inferred);
         }
+        if !inferred.components.is_empty() {
+            answer["components"] = components::entries(&inferred);
+        }
         print_json(&answer)?;
     } else if options.period_of.is_none() && !options.output.as_ref().is_some_and(Target::is_stdout) {
         print(&describe(&inferred))?;
@@ -64,12 +77,9 @@ pub(crate) fn execute(options: &Infer, json: bool) -> Outcome {
 fn of_log(path: &str, nominal: bool) -> Result<Inferred, Failure> {
     let mut log = input::log(path)?;
     let mut sampler = Sampler::new(log.header(), nominal);
-    let mut messages = MessageSampler::default();
-    for record in &mut log {
-        let record = record.map_err(|error| input::log_failure(path, &error))?;
-        sampler.event(record.stream, record.time, &record.event);
-        messages.event(record.stream, record.time, &record.event);
-    }
+    let (mut messages, mut servers) = (MessageSampler::default(), ServerSampler::new(log.definitions()));
+    let mut all = (&mut sampler, (&mut messages, &mut servers));
+    log.copy_to(&mut all).map_err(|error| input::log_failure(path, &error))?;
     input::warn_of_damage(path, &log.damage());
     let tasks = log.definitions().tasks.len();
     if tasks > TASKS_MAX {
@@ -80,17 +90,19 @@ fn of_log(path: &str, nominal: bool) -> Result<Inferred, Failure> {
         ));
     }
     let samples = sampler.finish(log.definitions());
-    let servers: Vec<String> =
-        log.definitions().servers.iter().map(|server| format!("\"{}\"", file::one_line(&server.name))).collect();
-    if !servers.is_empty() {
+    let count = log.definitions().servers.len();
+    if count > SERVERS_MAX {
         note(format_args!(
-            "note: the log has servers ({}). They are not inferred, and their tasks stand without them; \
-             \"takt check LOG\" has the system as it ran",
-            servers.join(", ")
+            "warning: {}: only the first {SERVERS_MAX} of its {count} servers are looked at",
+            input::shown(path)
         ));
     }
     let inferred = Inferred::of_log(&samples, log.header(), log.definitions());
-    Ok(inferred.with_messages(&messages, log.definitions()))
+    let inferred = inferred.with_messages(&messages, log.definitions()).with_servers(&servers, log.definitions());
+    if messages.saw_messages() && inferred.traffic.flows.is_empty() {
+        note("note: the log has messages, but none of them was seen to release a job, so no flow is inferred");
+    }
+    Ok(inferred)
 }
 
 fn of_releases(paths: &[String]) -> Result<Inferred, Failure> {
@@ -166,6 +178,7 @@ fn entry(task: &InferredTask, inferred: &Inferred) -> Value {
     let arrivals = &task.arrivals;
     let grid = arrivals.grid.as_ref();
     let name = |id: &takt_model::TaskId| inferred.tasks.get(id.index()).map(|task| task.name.as_str());
+    let component = |at: usize| inferred.components.get(at).map(|component| component.name.as_str());
     let curve: Vec<Value> = arrivals
         .curve
         .iter()
@@ -186,7 +199,7 @@ fn entry(task: &InferredTask, inferred: &Inferred) -> Value {
             })
         })
         .collect();
-    json!({
+    let mut entry = json!({
         "task": task.name,
         "node": inferred.nodes.get(task.node.index()).map(|node| &node.name),
         "kind": arrivals.kind.name(),
@@ -222,7 +235,12 @@ fn entry(task: &InferredTask, inferred: &Inferred) -> Value {
         "bursts": arrivals.bursts.map(|bursts| {
             json!({ "jobs": bursts.jobs, "period_ns": bursts.period.as_ns(), "within_ns": bursts.within.as_ns() })
         }),
-    })
+    });
+    if !inferred.components.is_empty() {
+        entry["component"] = json!(task.component.and_then(component));
+        entry["maybe_in"] = task.maybe_in.iter().copied().filter_map(component).collect();
+    }
+    entry
 }
 
 /// Flows and networks as JSON.
@@ -349,6 +367,7 @@ fn describe(inferred: &Inferred) -> String {
     }
     let by_rank = |row: usize, _: &[String]| rank(&inferred.tasks[row]);
     let mut text = table.without_empty_columns().render_long(Rows::Most, "tasks", by_rank);
+    text.push_str(&components::describe(inferred));
     text.push_str(&describe_traffic(inferred));
     text.push_str(
         "\nSURE: at least this share of all jobs keeps the pattern, at 95 % confidence. PERIOD: of a sporadic \

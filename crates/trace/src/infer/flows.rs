@@ -99,6 +99,12 @@ struct Stream {
 }
 
 impl MessageSampler {
+    /// Whether the log told of a message that was sent.
+    #[must_use]
+    pub fn saw_messages(&self) -> bool {
+        !self.sent.is_empty()
+    }
+
     fn send(&mut self, stream: u32, now: Time, job: JobKey, message: u64) {
         let of = self.streams.entry(stream).or_default();
         of.send = of.completed.or(of.send);

@@ -2,8 +2,8 @@
 //! each.
 //!
 //! It ignores the System in the log's header, and the parameters in its definitions. It uses the
-//! names and nodes in the definitions, and deadlines that a recorder took from the kernel's
-//! scheduling class.
+//! names and nodes in the definitions, the rules of servers, and deadlines that a recorder took from
+//! the kernel's scheduling class.
 //!
 //! | statement | method | where |
 //! |---|---|---|
@@ -14,6 +14,7 @@
 //! | execution: maximum, mean, PMF | jobs seen from release to completion; a bounded number of values, rounded up | `exec` |
 //! | chains | releases that completions explain | `chains` |
 //! | flows, table tasks, networks | releases that received messages explain | `flows` |
+//! | components | what servers got and paid while jobs ran | `servers` |
 //!
 //! **Bounds.** The period is wrong by at most `(J + J') / N` after N periods, where J is the jitter
 //! seen and J' the true one; [`Grid::period_min`] and [`Grid::period_max`] suppose J' <= 2J. All
@@ -51,11 +52,15 @@
 mod arrivals;
 mod bursts;
 mod chains;
+mod components;
 mod exec;
 mod flows;
 mod grid;
 mod releases;
 mod sample;
+mod servers;
+#[cfg(test)]
+mod servers_tests;
 mod system;
 #[cfg(test)]
 mod tests;
@@ -69,10 +74,11 @@ pub use exec::Execution;
 pub use flows::{InferredFlow, InferredNetwork, MessageSampler, Tables, Traffic};
 pub use releases::{ReleasesError, parse_releases};
 pub use sample::{JOBS_MAX, JobSeen, Sample, Sampler, TASKS_MAX};
+pub use servers::{InferredComponent, PeriodSource, SERVERS_MAX, ServerPeriod, ServerSampler};
 pub use system::{SystemOptions, Written};
 
 use takt_log::{BackEnd, Definitions, Header, NodeDef, ThreadClass};
-use takt_model::{NodeId, Span, Time};
+use takt_model::{NodeId, Span, TaskId, Time};
 
 /// Values of an execution or distance PMF.
 pub(crate) const POINTS_MAX: usize = 16;
@@ -106,8 +112,14 @@ impl DeadlineSource {
 pub struct InferredTask {
     /// Its name in the log.
     pub name: String,
+    /// Its number in the log. `None` without a log.
+    pub log_id: Option<TaskId>,
     /// Its node.
     pub node: NodeId,
+    /// The component that it stands in: a place in [`Inferred::components`].
+    pub component: Option<usize>,
+    /// Components that it may stand in, if the log does not tell them apart.
+    pub maybe_in: Vec<usize>,
     /// Releases seen.
     pub jobs: u64,
     /// How they arrive.
@@ -161,6 +173,8 @@ pub struct Inferred {
     pub tasks: Vec<InferredTask>,
     /// Flows and what carries them; nothing without messages ([`Inferred::with_messages`]).
     pub traffic: Traffic,
+    /// Components in the order of the log; nothing without servers ([`Inferred::with_servers`]).
+    pub components: Vec<InferredComponent>,
 }
 
 impl Inferred {
@@ -179,7 +193,7 @@ impl Inferred {
             }
             place[i] = Some(tasks.len());
             let mut task = task(def.name.clone(), sample, found[i].clone());
-            task.node = def.node;
+            (task.log_id, task.node) = (Some(TaskId(i as u32)), def.node);
             let best_effort = header.back_end == BackEnd::RunBestEffort;
             task.class = def.class.or(best_effort.then_some(ThreadClass::Other));
             let late = sample.jobs.iter().map(|job| job.release.saturating_since(job.arrival)).max();
@@ -198,7 +212,7 @@ impl Inferred {
             task.links.after.retain_mut(|link| id(link.task).map(|at| link.task = at).is_some());
             task.links.maybe = task.links.maybe.iter().filter_map(|task| id(*task)).collect();
         }
-        Inferred { nodes: definitions.nodes.clone(), tasks, traffic: Traffic::default() }
+        Inferred { nodes: definitions.nodes.clone(), tasks, traffic: Traffic::default(), components: Vec::new() }
     }
 
     /// From releases alone, by name. Time zero is the first release of all, or the nominal arrival
@@ -220,10 +234,10 @@ impl Inferred {
             *grid = grid.map(|grid| Grid { first: since_zero(grid.first), ..grid });
         }
         let node = NodeDef { name: "local".to_owned(), cpus: 1, strategy: String::new() };
-        Inferred { nodes: vec![node], tasks, traffic: Traffic::default() }
+        Inferred { nodes: vec![node], tasks, traffic: Traffic::default(), components: Vec::new() }
     }
 
-    /// These tasks alone; links to others go.
+    /// These tasks alone, and the components around them; links to others go.
     ///
     /// # Errors
     /// The first name that no task has.
@@ -239,6 +253,7 @@ impl Inferred {
                 next += 1;
             }
         }
+        self.keep_components(|at| place[at].is_some());
         let mut at = 0;
         self.tasks.retain(|_| {
             at += 1;
@@ -257,7 +272,10 @@ fn task(name: String, sample: &Sample, links: Links) -> InferredTask {
     let arrivals = Arrivals::of(sample);
     InferredTask {
         name,
+        log_id: None,
         node: NodeId(0),
+        component: None,
+        maybe_in: Vec::new(),
         jobs: sample.released,
         jitter: arrivals.grid.map_or(Span::ZERO, |grid| grid.jitter),
         latency: None,

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use takt_log::ThreadClass;
 use takt_model::file::{one_line, validate, write};
-use takt_model::{Arrival, Builtin, CpuSet, Exec, NodeSpec, Span, StrategyRef, System, Task, TaskId};
+use takt_model::{Arrival, Builtin, ComponentId, CpuSet, Exec, NodeSpec, Span, StrategyRef, System, Task, TaskId};
 
 use super::exec::rounded_down;
 use super::{DeadlineSource, Inferred, InferredTask, Kind, POINTS_MAX};
@@ -31,8 +31,10 @@ pub struct Written {
     pub system: System,
     /// Its file, with the evidence in comments.
     pub text: String,
-    /// Tasks that are not in it, and why.
+    /// Tasks and flows that are not in it, and why.
     pub left_out: Vec<(String, &'static str)>,
+    /// Components that are not in it, and why. Their tasks stand without them.
+    pub components_left_out: Vec<(String, &'static str)>,
 }
 
 impl Inferred {
@@ -56,26 +58,31 @@ impl Inferred {
                 None => kept.push(task),
             }
         }
-        let unchained: Vec<Task> = kept.iter().map(|task| source(task, options)).collect();
+        let nodes = self.nodes.iter().map(|node| {
+            let given = Builtin::by_name(&node.strategy).filter(|builtin| !matches!(builtin, Builtin::Fp));
+            let strategy = options.strategy.or(given).unwrap_or(Builtin::Edf);
+            NodeSpec::new(&node.name, node.cpus.clamp(1, CpuSet::CPUS_MAX), StrategyRef::Builtin(strategy))
+        });
+        let mut nodes: Vec<NodeSpec> = nodes.collect();
+        if nodes.is_empty() {
+            nodes.push(NodeSpec::new("local", 1, StrategyRef::Builtin(Builtin::Edf)));
+        }
+        let mut components = self.written_components(&nodes, options);
+        let home = |task: &InferredTask| components.place.get(task.component?).copied().flatten();
+        let mut unchained: Vec<Task> = kept.iter().map(|task| source(task, home(task), options)).collect();
         let mut tasks = unchained.clone();
         let after: Vec<Vec<usize>> = kept
             .iter()
             .map(|task| task.links.after.iter().filter_map(|link| place[link.task.index()]).collect())
             .collect();
         chain(&mut tasks, &kept, after);
-        let nodes = self.nodes.iter().map(|node| {
-            let given = Builtin::by_name(&node.strategy).filter(|builtin| !matches!(builtin, Builtin::Fp));
-            let strategy = options.strategy.or(given).unwrap_or(Builtin::Edf);
-            NodeSpec::new(&node.name, node.cpus.clamp(1, CpuSet::CPUS_MAX), StrategyRef::Builtin(strategy))
-        });
         let mut system = System::local(1, Builtin::Edf, tasks);
         "inferred".clone_into(&mut system.name);
-        system.nodes = nodes.collect();
-        if system.nodes.is_empty() {
-            system.nodes.push(NodeSpec::new("local", 1, StrategyRef::Builtin(Builtin::Edf)));
-        }
+        system.nodes = nodes;
+        system.components = std::mem::take(&mut components.components);
         name_apart(&mut system);
         let flows = self.add_traffic(&mut system, options, &mut left_out);
+        components.give_up_if(&mut system, &mut unchained, |bare| validate(bare).is_ok());
         if validate(&system).is_err() {
             // Chains that join in ways that leave them no common period.
             system.tasks = unchained;
@@ -86,9 +93,13 @@ impl Inferred {
             (system.networks, system.clock.sync) = (Vec::new(), None);
             system.nodes.iter_mut().for_each(|node| (node.receive, node.send) = (None, None));
         }
+        components.give_up_if(&mut system, &mut [], |_| true);
         system.notes = notes(&kept, &system);
-        let text = annotate(&write(&system), &kept, &system, &self.tasks, &flows, &left_out);
-        Written { system, text, left_out }
+        let evidence = Comments { flows: &flows, components: &components.comments };
+        let components_left_out = components.left_out;
+        let all_left_out: Vec<_> = left_out.iter().chain(&components_left_out).cloned().collect();
+        let text = annotate(&write(&system), &kept, &system, &self.tasks, &evidence, &all_left_out);
+        Written { system, text, left_out, components_left_out }
     }
 }
 
@@ -122,11 +133,11 @@ fn notes(kept: &[&InferredTask], system: &System) -> Vec<String> {
 }
 
 /// A task as it is if it follows no other.
-fn source(task: &InferredTask, options: &SystemOptions) -> Task {
+fn source(task: &InferredTask, component: Option<ComponentId>, options: &SystemOptions) -> Task {
     let period = task.period().unwrap_or(Span::FILE_MAX);
     let wcet = task.exec.as_ref().map(|exec| exec.max).or(options.wcet).unwrap_or(Span::FILE_MAX);
     let mut out = Task::periodic(&task.name, period, wcet);
-    out.node = task.node;
+    (out.node, out.component) = (task.node, component);
     out.offset = Span::from_ns(task.offset().as_ns());
     out.jitter = task.jitter;
     if let Some(exec) = task.exec.as_ref().filter(|exec| exec.pmf.len() > 1) {
@@ -156,7 +167,8 @@ fn source(task: &InferredTask, options: &SystemOptions) -> Task {
         // A job may be released so late that no deadline at the period's end could be met.
         out.deadline = period.saturating_add(out.jitter);
     }
-    if options.bind && !task.cpus.is_empty() {
+    // The tasks of a component run where its servers do.
+    if options.bind && out.component.is_none() && !task.cpus.is_empty() {
         out.cpus = Some(task.cpus.iter().fold(CpuSet::default(), |mut set, cpu| {
             set.insert(*cpu);
             set
@@ -228,28 +240,40 @@ fn set_period(task: &mut Task, period: Span) {
 
 /// Names that a file can hold, each once.
 fn name_apart(system: &mut System) {
-    let mut seen = std::collections::BTreeSet::new();
-    for task in &mut system.tasks {
-        let plain = match one_line(&task.name).as_ref() {
+    apart(system.tasks.iter_mut().map(|task| &mut task.name), None);
+    // That is the node itself.
+    apart(system.components.iter_mut().map(|component| &mut component.name), Some("root"));
+}
+
+fn apart<'a>(names: impl Iterator<Item = &'a mut String>, reserved: Option<&str>) {
+    let mut seen: std::collections::BTreeSet<String> = reserved.map(str::to_owned).into_iter().collect();
+    for name in names {
+        let plain = match one_line(name.as_str()).as_ref() {
             "" => "unnamed".to_owned(),
             name => name.to_owned(),
         };
-        task.name.clone_from(&plain);
+        name.clone_from(&plain);
         let mut number = 1;
-        while !seen.insert(task.name.clone()) {
+        while !seen.insert(name.clone()) {
             number += 1;
-            task.name = format!("{plain} ({number})");
+            *name = format!("{plain} ({number})");
         }
     }
 }
 
-/// Comments above the tasks of a canonical text.
+/// Comments of flows and components, in the order of the System.
+struct Comments<'a> {
+    flows: &'a [String],
+    components: &'a [Vec<String>],
+}
+
+/// Comments above the tasks, flows and components of a canonical text.
 fn annotate(
     text: &str,
     kept: &[&InferredTask],
     system: &System,
     all: &[InferredTask],
-    flows: &[String],
+    comments: &Comments,
     left_out: &[(String, &str)],
 ) -> String {
     let mut out = String::with_capacity(text.len() * 2);
@@ -265,10 +289,16 @@ fn annotate(
         let _ = writeln!(out, "# Left out: \"{}\": {why}.", one_line(name));
     }
     let mut tasks = kept.iter().zip(&system.tasks);
-    let mut flows = flows.iter();
+    let mut flows = comments.flows.iter();
+    let mut components = comments.components.iter();
     for line in text.lines() {
         if line == "[[flow]]" {
             flows.next().into_iter().for_each(|told| out.push_str(told));
+        }
+        if line == "[[component]]" {
+            for line in components.next().into_iter().flatten() {
+                let _ = writeln!(out, "# {}", one_line(line));
+            }
         }
         if line == "[[task]]"
             && let Some((task, written)) = tasks.next()
