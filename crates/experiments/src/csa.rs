@@ -213,15 +213,7 @@ fn distribution(jobs: &[f64], name: &str, colour: usize) -> Series {
 }
 
 fn figure(title: &str, series: Vec<Series>) -> Figure {
-    Figure {
-        title: title.to_owned(),
-        x: "response time / deadline".to_owned(),
-        y: "% of the jobs".to_owned(),
-        series,
-        rules: Vec::new(),
-        y_max: Some(100.0),
-        x_from_zero: true,
-    }
+    Figure { y_max: Some(100.0), ..Figure::new(title, "response time / deadline", "% of the jobs", series) }
 }
 
 /// Distribution functions under each rule, with the miss ratio in the key.

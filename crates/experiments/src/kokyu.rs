@@ -116,15 +116,7 @@ fn verdict(shown: bool, refuted: bool) -> Option<bool> {
 
 /// A chart over the regions.
 fn figure(title: &str, y: &str, series: Vec<Series>) -> Figure {
-    Figure {
-        title: title.to_owned(),
-        x: "operating region".to_owned(),
-        y: y.to_owned(),
-        series,
-        rules: Vec::new(),
-        y_max: None,
-        x_from_zero: true,
-    }
+    Figure::new(title, "operating region", y, series)
 }
 
 /// The line of a variant, without points.

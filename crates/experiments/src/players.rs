@@ -73,13 +73,9 @@ pub(super) fn numbers(times: Option<&Summary<u64>>) -> Vec<Option<f64>> {
 /// A chart of inter-frame times.
 pub(super) fn figure(title: String, series: Vec<Series>, y_max: Option<f64>) -> Figure {
     Figure {
-        title,
-        x: "frame".to_owned(),
-        y: "inter-frame time in ms".to_owned(),
-        series,
         rules: vec![("40 ms, as filmed".to_owned(), 40.0)],
         y_max,
-        x_from_zero: true,
+        ..Figure::new(title, "frame", "inter-frame time in ms", series)
     }
 }
 

@@ -298,13 +298,9 @@ fn figure(threads: &Measured, softirqs: &Measured) -> Drawn {
         Series { name: (*name).to_owned(), points, form: *form, colour }
     });
     let figure = Figure {
-        title: "T1: the share of distances that are no longer".to_owned(),
-        x: "distance in ms".to_owned(),
-        y: "share in %".to_owned(),
-        series: series.collect(),
-        rules: Vec::new(),
         y_max: Some(100.0),
         x_from_zero: false,
+        ..Figure::new("T1: the share of distances that are no longer", "distance in ms", "share in %", series.collect())
     };
     Drawn::of(
         "packet-distances.svg",

@@ -197,13 +197,14 @@ fn figure(measured: &[Option<&TaskStats>], simulated: &[Option<&TaskStats>]) -> 
     let end = measured.iter().flatten().filter_map(|task| task.responses.percentile(99)).max().unwrap_or(1);
     series.iter_mut().for_each(|series| series.points.retain(|point| point.0 <= us(end) / 1e3 * 1.25));
     let figure = Figure {
-        title: "Response times: the share of jobs that took no longer".to_owned(),
-        x: "response time in ms".to_owned(),
-        y: "share of jobs in %".to_owned(),
-        series,
-        rules: Vec::new(),
         y_max: Some(100.0),
         x_from_zero: false,
+        ..Figure::new(
+            "Response times: the share of jobs that took no longer",
+            "response time in ms",
+            "share of jobs in %",
+            series,
+        )
     };
     Drawn::of(
         "response-times.svg",

@@ -229,15 +229,8 @@ pub(super) fn distributions(file: &str, title: &str, caption: &str, names: &[&st
         points.extend(count.checked_sub(1).map(at));
         Series { name: (*name).to_owned(), points, form: Form::Steps, colour }
     });
-    let figure = Figure {
-        title: title.to_owned(),
-        x: "round trip in ms".to_owned(),
-        y: "% of the messages".to_owned(),
-        series: series.collect(),
-        rules: Vec::new(),
-        y_max: Some(100.0),
-        x_from_zero: true,
-    };
+    let figure =
+        Figure { y_max: Some(100.0), ..Figure::new(title, "round trip in ms", "% of the messages", series.collect()) };
     Drawn::of(file, &figure, title, caption)
 }
 
@@ -259,13 +252,8 @@ fn bandwidth(measured: &[Measured]) -> Drawn {
     });
     let title = "Bandwidth of the requests of one node";
     let figure = Figure {
-        title: title.to_owned(),
-        x: "time in ms".to_owned(),
-        y: "Mbit/s, of each millisecond".to_owned(),
-        series: series.collect(),
         rules: vec![("rate of the bucket".to_owned(), RATES[0] as f64 / 1e6)],
-        y_max: None,
-        x_from_zero: true,
+        ..Figure::new(title, "time in ms", "Mbit/s, of each millisecond", series.collect())
     };
     let caption = format!(
         "A frame of 5 to 10 messages comes every 10 ms. A full bucket of {BURST} B lets four of them through at once, \
@@ -437,15 +425,7 @@ pub(super) fn boxes(without: &Measured, with: &Measured) -> Drawn {
         Series { name: name.to_owned(), points: points.collect(), form: Form::Boxes, colour }
     });
     let title = "Round trips of all nodes, waits for tokens removed";
-    let figure = Figure {
-        title: title.to_owned(),
-        x: "node".to_owned(),
-        y: "round trip in us".to_owned(),
-        series: series.collect(),
-        rules: Vec::new(),
-        y_max: None,
-        x_from_zero: false,
-    };
+    let figure = Figure { x_from_zero: false, ..Figure::new(title, "node", "round trip in us", series.collect()) };
     let caption = "Boxes hold the middle half of the messages, with the median. Whiskers end at the least and the \
                    largest round trip.";
     Drawn::of("round-trips-by-node.svg", &figure, title, caption)

@@ -119,15 +119,7 @@ fn picture(hops: &[Hop], duration: Span) -> Drawn {
         }
     });
     let title = "Messages that a receiving job takes";
-    let figure = Figure {
-        title: title.to_owned(),
-        x: "messages of the flow".to_owned(),
-        y: "% of the receiving jobs that take any".to_owned(),
-        series: series.collect(),
-        rules: Vec::new(),
-        y_max: None,
-        x_from_zero: true,
-    };
+    let figure = Figure::new(title, "messages of the flow", "% of the receiving jobs that take any", series.collect());
     let caption = format!("Each set-up was simulated for {duration}. The largest number of each line is its k.");
     Drawn::of("messages-at-once.svg", &figure, title, caption)
 }

@@ -214,15 +214,7 @@ fn pictures(outcomes: &Outcomes) -> Vec<Drawn> {
 
 /// Miss rates over the workloads.
 pub(super) fn drawn(file: &str, title: String, caption: impl Into<String>, series: Vec<Series>) -> Drawn {
-    let figure = Figure {
-        title: title.clone(),
-        x: "workload, a row of the table each".to_owned(),
-        y: "% of the messages".to_owned(),
-        series,
-        rules: Vec::new(),
-        y_max: None,
-        x_from_zero: true,
-    };
+    let figure = Figure::new(&title, "workload, a row of the table each", "% of the messages", series);
     Drawn::of(file, &figure, title, caption)
 }
 

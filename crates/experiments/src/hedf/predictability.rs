@@ -194,15 +194,7 @@ fn figures(points: &[Point], findings: &mut Findings) {
             form: Form::Line,
             colour,
         };
-        let figure = Figure {
-            title: title.to_owned(),
-            x: "flows of each node".to_owned(),
-            y: y.to_owned(),
-            series: Kind::ALL.iter().enumerate().map(line).collect(),
-            rules: Vec::new(),
-            y_max: None,
-            x_from_zero: true,
-        };
+        let figure = Figure::new(title, "flows of each node", y, Kind::ALL.iter().enumerate().map(line).collect());
         findings.figures.push(Drawn::of(file, &figure, title, caption));
     }
 }

@@ -239,15 +239,7 @@ fn figure(rows: &[[Outcome; 2]]) -> Drawn {
         series.push(line("longest", 2 * i + 1, &Outcome::most));
     }
     let title = "Delays through switches in a row";
-    let figure = Figure {
-        title: title.to_owned(),
-        x: "switches".to_owned(),
-        y: "delay, ms".to_owned(),
-        series,
-        rules: Vec::new(),
-        y_max: None,
-        x_from_zero: true,
-    };
+    let figure = Figure::new(title, "switches", "delay, ms", series);
     Drawn::of("delays-by-switches.svg", &figure, title, "What is proven, and the longest that was simulated.")
 }
 
