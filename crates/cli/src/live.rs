@@ -71,7 +71,6 @@ impl Live {
         of_it.map(|(_, sample)| sample.jobs.iter().filter(counts).count()).sum()
     }
 
-    /// For events after this head.
     pub(crate) fn begin(&self, header: &Header, definitions: &Definitions) {
         let mut state = self.state();
         state.collector = Some(Collector::for_log(header, definitions));

@@ -76,7 +76,6 @@ pub(crate) fn interrupts(stats: &Stats) -> String {
     told + &sum_up(stats, Silence::Plain)
 }
 
-/// Responses of chains.
 pub(crate) fn of_chains(stats: &Stats) -> Table {
     let mut chains = Table::new(&["chain", "completed", "resp min", "mean", "p50", "p99", "max"]);
     for chain in &stats.chains {
@@ -337,7 +336,6 @@ fn of_messages(stats: &Stats) -> Table {
     table
 }
 
-/// How many messages were dropped, and why.
 fn drops(of: &MessageStats) -> String {
     let DropCounts { lost, full, late, unknown } = of.dropped_by;
     let counts = [(lost, "lost"), (full, "full"), (late, "late"), (unknown, "unknown")];

@@ -45,12 +45,10 @@ pub(crate) struct ProgressSink<S> {
 }
 
 impl<S> ProgressSink<S> {
-    /// A bar over `duration` of virtual time.
     pub(crate) fn new(inner: S, duration: Span) -> ProgressSink<S> {
         ProgressSink { inner, bar: bar("simulating", duration.as_ns()), since: 0 }
     }
 
-    /// Takes the bar away.
     pub(crate) fn finish(self) -> S {
         self.bar.finish_and_clear();
         self.inner

@@ -11,7 +11,6 @@ const ROWS_MAX: usize = 200;
 /// The rows of a long table that a terminal gets. A pipe and a file get all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rows {
-    /// All of them.
     All,
     /// The first [`ROWS_MAX`] by importance.
     Most,
@@ -25,7 +24,6 @@ impl Rows {
         if all { Rows::All } else { Rows::MostUnlessAll }
     }
 
-    /// The most rows that are printed.
     fn limit(self) -> usize {
         let on_terminal = crate::output::terminal_width().is_some();
         if self == Rows::All || !on_terminal { usize::MAX } else { ROWS_MAX }
@@ -94,7 +92,6 @@ impl Table {
         self
     }
 
-    /// Leaves out the column with this heading.
     pub(crate) fn without(mut self, heading: &str) -> Table {
         if let Some(column) = self.rows.first().and_then(|head| head.iter().position(|cell| cell == heading)) {
             self.rows.iter_mut().for_each(|row| drop(row.remove(column)));
@@ -178,7 +175,6 @@ impl Table {
         parts.join("\n")
     }
 
-    /// Some of the columns.
     fn part(&self, columns: &[usize], layout: &[(usize, bool)], indent: &str) -> String {
         let mut text = String::new();
         for row in &self.rows {
@@ -207,13 +203,11 @@ pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// A cell with spaces after it, or before it.
 fn padded(cell: &str, columns: usize, right: bool) -> String {
     let gap = " ".repeat(columns.saturating_sub(width(cell)));
     if right { gap + cell } else { cell.to_owned() + &gap }
 }
 
-/// A value or a dash.
 pub(crate) fn or_dash<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }

@@ -96,7 +96,6 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The modules of a crate with their files.
 fn modules(src: &Path) -> BTreeMap<Module, PathBuf> {
     let mut files = Vec::new();
     sources(src, &mut files);

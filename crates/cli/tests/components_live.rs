@@ -194,7 +194,6 @@ period = "200ms"
 wcet = "2ms"
 "#;
 
-/// A component with a task, as a file of its own.
 fn component(name: &str, budget_ms: u32) -> String {
     format!(
         "takt = 1\n[[component]]\nname = \"{name}\"\nserver = \"ptps\"\nperiod = \"20ms\"\n\

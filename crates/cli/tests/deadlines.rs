@@ -35,7 +35,6 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("{what}: not within 30 s");
 }
 
-/// A broker that has answered a client.
 fn broker(socket: &Path) -> Child {
     let child = takt(&["broker", "--socket", socket.to_str().unwrap(), "--json"]).spawn().unwrap();
     let mut client = None;

@@ -11,7 +11,6 @@ fn takt(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_takt")).args(arguments).current_dir(folder).output().expect("takt starts")
 }
 
-/// The output of a command that must succeed.
 fn printed(folder: &Path, arguments: &[&str]) -> String {
     let ran = takt(folder, arguments);
     assert!(ran.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&ran.stderr));

@@ -50,7 +50,6 @@ fn system(nodes: usize, gone: bool) -> String {
     text
 }
 
-/// A folder with a system file and a key.
 fn folder(nodes: usize, gone: bool) -> TempDir {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("ring.toml"), system(nodes, gone)).unwrap();

@@ -31,7 +31,6 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// A process with all that it starts, ended with this.
 struct Guest {
     child: Child,
     group: Option<PathBuf>,

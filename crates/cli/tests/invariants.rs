@@ -236,7 +236,6 @@ fn clippy(root: &Path, only: Option<&str>) -> Vec<String> {
     found
 }
 
-/// Attributes that lift what the check is about.
 fn allowances(root: &Path, folder: &Path) -> Vec<String> {
     const LINTS: [&str; 7] = [
         "warnings",
@@ -297,7 +296,6 @@ fn clippy_at(root: &Path, packages: &[&str]) -> Vec<String> {
     found.into_iter().collect()
 }
 
-/// The dependency graph on Linux, by package name.
 struct Graph {
     members: BTreeSet<String>,
     edges: BTreeMap<String, Vec<Edge>>,

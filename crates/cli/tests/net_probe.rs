@@ -30,7 +30,6 @@ fn json(arguments: &[&str]) -> (Option<i32>, Value) {
     (status, serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{errors}")))
 }
 
-/// A server, ended when dropped.
 struct Server(Child, String);
 
 impl Server {

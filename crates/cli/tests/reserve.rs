@@ -43,7 +43,6 @@ fn can_reserve() -> bool {
     status == Some(0)
 }
 
-/// A child of ours; killed and buried when dropped.
 struct Victim(Child);
 
 impl Victim {
@@ -103,7 +102,6 @@ fn ended(child: &mut Child, told: &str) -> ExitStatus {
     panic!("takt did not end within 30 s of {told}; it said {:?}", said(child));
 }
 
-/// The standard error of an ended takt.
 fn said(child: &mut Child) -> String {
     let mut text = String::new();
     if let Some(mut stderr) = child.stderr.take() {
@@ -663,7 +661,6 @@ fn auto_limits_by_a_control_group_what_sched_deadline_cannot_take() {
     drop(player.process);
 }
 
-/// Sends a packet to the thread every 10 ms.
 fn send(cable: &Cable, over: &AtomicBool) {
     cable.left().enter().unwrap();
     // So that packets are in time beside other work.

@@ -25,7 +25,6 @@ mod tables;
 mod workload;
 
 const RULES: [ServerRule; 3] = [ServerRule::Ptps, ServerRule::Wcps, ServerRule::Crps];
-/// The ranges of task periods in ms.
 const RANGES: [(u64, u64); 3] = [(550, 650), (350, 850), (100, 1100)];
 /// Shorter runs decide nothing: a domain has a few jobs a second.
 const LEAST_S: u64 = 20;
@@ -35,7 +34,6 @@ const fn repeated(experiment: Experiment) -> Experiment {
     Experiment { repeats: true, ..experiment }
 }
 
-/// With the forms on this kernel and in the lab.
 const fn on_kernels(
     experiment: Experiment,
     here: fn(&Context) -> Result<Findings, Failure>,
@@ -50,7 +48,6 @@ const fn on_kernels(
     repeated(Experiment { lab: Some(lab), ..experiment.or(on_this_kernel(here)) })
 }
 
-/// The form on this kernel.
 const fn on_this_kernel(run: fn(&Context) -> Result<Findings, Failure>) -> LiveForm {
     LiveForm {
         needs: "root, or the privilege for SCHED_FIFO and locked memory",
@@ -125,7 +122,6 @@ pub(super) const OPEN: Experiment = repeated(Experiment::in_virtual_time(
     open::reproduce,
 ));
 
-/// The domains whose jobs count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     All,
@@ -156,7 +152,6 @@ impl Scope {
 
 /// Execution time factors of Fig. 6, in percent.
 const FACTORS: [u64; 3] = [100, 50, 10];
-/// The workloads of Table I in Fig. 7.
 const KINDS: [(usize, &str); 3] =
     [(0, "much interface overhead"), (5, "little interface overhead"), (6, "a single domain")];
 
@@ -197,7 +192,6 @@ fn workload(context: &Context, setting: u64, number: u64, load: f64, range: (u64
     synthetic(&mut Random::new(context.seed ^ (setting << 48) ^ (number << 32)), load, range)
 }
 
-/// A distribution function with a limited number of steps.
 fn distribution(jobs: &[f64], name: &str, colour: usize) -> Series {
     const STEPS: usize = 400;
     let mut sorted = jobs.to_vec();
@@ -254,12 +248,10 @@ fn in_percent(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.2} %", ratio * 100.0))
 }
 
-/// The miss ratio of jobs, for a key.
 fn late(jobs: &[f64]) -> String {
     miss_ratio(jobs).map_or_else(|| "no jobs".to_owned(), |ratio| format!("{:.2} % late", ratio * 100.0))
 }
 
-/// The median of the jobs under each rule.
 fn medians(jobs: &[Vec<f64>]) -> Vec<Option<f64>> {
     jobs.iter().map(|jobs| quartiles(jobs).map(|[_, _, median, ..]| median)).collect()
 }
@@ -288,7 +280,6 @@ impl Ordered {
     }
 }
 
-/// A claim needs runs of some length.
 fn needs_time(claim: &mut Claim, duration: Span) {
     claim.needs(duration.as_ns() / Span::from_s(1).as_ns(), LEAST_S, "seconds of a run");
 }
@@ -470,14 +461,12 @@ const WORKLOADS: [(f64, usize); 7] =
 /// overhead miss.
 const SWITCH: Span = Span::from_us(100);
 
-/// One of several sets of partitions for a workload of Table I.
 fn of_partitions(context: &Context, workload: usize, number: u64) -> Result<Domains, Failure> {
     let (load, partitions) = WORKLOADS[workload];
     let seed = context.seed.wrapping_add((workload as u64) << 32 | number);
     Ok(Domains { costs: Some(Costs { switch: SWITCH, ..Costs::NONE }), ..arinc(seed, load, partitions)? })
 }
 
-/// The number of sets of partitions for a workload.
 fn pooled(context: &Context) -> u64 {
     if context.short { 4 } else { 20 }
 }

@@ -72,9 +72,7 @@ impl Claim {
     }
 }
 
-/// A picture and its file.
 pub(super) struct Drawn {
-    /// The file's name.
     pub(super) file: String,
     /// The chart as a file of its own.
     pub(super) alone: String,
@@ -83,7 +81,6 @@ pub(super) struct Drawn {
 }
 
 impl Drawn {
-    /// A chart with this title, in a file with this name.
     pub(super) fn of(file: &str, figure: &Figure, title: impl Into<String>, caption: impl Into<String>) -> Drawn {
         let id = file.trim_end_matches(".svg");
         Drawn {
@@ -111,15 +108,12 @@ pub struct Comparison {
     pub(super) rows: Vec<Row>,
 }
 
-/// A row: one optional value for each source and column.
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) values: Vec<Vec<Option<f64>>>,
 }
 
-/// The first source of a [`Comparison`].
 pub(super) const PAPER: &str = "paper";
-/// The second source of a [`Comparison`].
 pub(super) const MEASURED: &str = "measured";
 /// The second source of a [`Comparison`] in virtual time.
 pub(super) const SIMULATED: &str = "simulated";
@@ -209,7 +203,6 @@ impl Comparison {
         text
     }
 
-    /// The same as JSON.
     pub(super) fn json(&self) -> serde_json::Value {
         let values = |row: &Row, column: usize| {
             let mut object = serde_json::Map::new();

@@ -114,7 +114,6 @@ fn verdict(shown: bool, refuted: bool) -> Option<bool> {
     if shown { Some(true) } else { refuted.then_some(false) }
 }
 
-/// A chart over the regions.
 fn figure(title: &str, y: &str, series: Vec<Series>) -> Figure {
     Figure::new(title, "operating region", y, series)
 }

@@ -42,9 +42,7 @@ const PERIODS_LEAST: u64 = 20;
 /// The claim of at most one late job in a hundred needs about a hundred jobs.
 const JOBS_LEAST: u64 = 90;
 
-/// One of the two measurements.
 struct Measured {
-    /// The factor of all the paper's times.
     scale: u64,
     jobs: Vec<Finished>,
     greedy: [Option<CpuUse>; 2],

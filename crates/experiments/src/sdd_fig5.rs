@@ -107,7 +107,6 @@ fn reserved(
     played.map_err(|error| Failure::of_run(&error))
 }
 
-/// Runs both players at once and records them.
 fn play(
     context: &Context,
     findings: &mut Findings,

@@ -80,7 +80,6 @@ const INTERRUPTS: u8 = 50;
 /// The longest time that a receiver waits for the next packet.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// The results of one test.
 #[derive(Default)]
 struct Measured {
     sender: Histogram,

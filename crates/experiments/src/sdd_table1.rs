@@ -118,7 +118,6 @@ const KERNEL: &str = "kernel.takt";
 const RUN: &str = "run.takt";
 const SYSTEM: &str = "system.toml";
 
-/// A task's thread.
 fn name(i: usize) -> String {
     format!("takt task-{}", i + 1)
 }

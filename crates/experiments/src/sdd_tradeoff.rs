@@ -65,7 +65,6 @@ const TABLE_VIII: [f64; 5] = [59.75, 65.43, 70.83, 76.14, 88.55];
 const MOST: f64 = 88.0;
 const FIFO: f64 = 58.0;
 
-/// The tasks that share the CPU in one trial.
 #[derive(Clone, Copy)]
 struct Trial {
     name: &'static str,
@@ -73,11 +72,9 @@ struct Trial {
     driver: Option<Class>,
 }
 
-/// The outcome of a trial.
 #[derive(Default)]
 struct Outcome {
     played: Played,
-    /// The throughput in bits per second.
     throughput: Option<f64>,
     /// The share of the CPU that the thread used.
     used: Option<f64>,

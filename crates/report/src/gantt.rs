@@ -38,14 +38,12 @@ pub struct GanttBuilder {
     holders: BTreeMap<(NodeId, u32), usize>,
 }
 
-/// The state of one task while events come in.
 #[derive(Clone, Debug, Default)]
 struct OpenTask {
     segments: VecDeque<Segment>,
     marks: VecDeque<Mark>,
     /// The stretch that goes on.
     open: Option<Segment>,
-    /// Jobs released and neither completed nor cancelled.
     pending: u64,
     /// Whether any job was released.
     seen: bool,
@@ -125,7 +123,6 @@ impl GanttBuilder {
         }
     }
 
-    /// Ends the stretch that `task` is in and begins another.
     fn turn(&mut self, task: usize, now: Time, next: Option<Segment>) {
         let Some(keeper) = self.rows.get_mut(task) else { return };
         if let Some(mut open) = keeper.open.take() {

@@ -38,7 +38,6 @@ pub enum Charging {
     Idle,
 }
 
-/// Takes in the events of one server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LaneKeeper {
     levels: Vec<Level>,
@@ -92,7 +91,6 @@ impl LaneKeeper {
         self.levels.len()
     }
 
-    /// Forgets what lies before `since`, but for the last point.
     pub(crate) fn forget_before(&mut self, since: Time) {
         let past = self.levels.partition_point(|level| level.at < since);
         self.levels.drain(..past.saturating_sub(1));

@@ -102,7 +102,6 @@ impl<T> Deliveries<T> {
         before
     }
 
-    /// The message that releases this job.
     pub(crate) fn released(&mut self, scene: &Scene, stream: u32, now: Time, job: JobKey) -> Option<T> {
         let stream = self.streams.get_mut(&stream).filter(|stream| stream.at == now)?;
         let flow = |job: JobKey| flow_of(&scene.tasks.get(job.task.index())?.name);
@@ -111,7 +110,6 @@ impl<T> Deliveries<T> {
         Some(stream.taken.remove(at).1)
     }
 
-    /// All messages that released no job.
     pub(crate) fn finish(self) -> impl Iterator<Item = T> {
         self.streams.into_values().flat_map(|stream| stream.taken.into_iter().map(|(_, kept)| kept))
     }
@@ -122,7 +120,6 @@ fn flow_of(name: &str) -> Option<&str> {
     Some(name.rsplit_once('/')?.0)
 }
 
-/// Builds the arrows of a chart.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ArrowKeeper {
     /// By task and number of the message: when it was sent, and by which job.
@@ -185,7 +182,6 @@ impl ArrowKeeper {
         self.arrows.len()
     }
 
-    /// Forgets what ended before `since`.
     pub(crate) fn forget_before(&mut self, since: Time) {
         self.arrows.retain(|arrow| arrow.until >= since);
     }

@@ -180,7 +180,6 @@ fn interrupts(page: &mut Page, interrupts: &[InterruptStats]) {
     }
 }
 
-/// The text so far.
 struct Page(String);
 
 impl Page {

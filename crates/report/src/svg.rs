@@ -42,9 +42,7 @@ pub(crate) fn titled(
 
 /// The chart's colours and type, light and dark. A page that embeds charts includes it once.
 pub const CHART_CSS: &str = include_str!("chart.css");
-/// The style of servers' lanes.
 pub(crate) const LANES_CSS: &str = include_str!("lanes.css");
-/// The style of messages.
 pub(crate) const MESSAGES_CSS: &str = include_str!("messages.css");
 
 /// The meaning of a row of the chart.
@@ -123,7 +121,6 @@ struct Drawing<'a> {
     out: String,
 }
 
-/// An entry of the legend.
 struct Entry {
     class: String,
     /// The text inside the sample bar.
@@ -461,7 +458,6 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// Entries for the elements that the chart shows.
     fn legend(&self) -> Vec<Entry> {
         let mut entries: Vec<Entry> = Vec::new();
         let mut add = |class: String, inside: String, text: String| {

@@ -52,7 +52,6 @@ enum Share {
     Full,
 }
 
-/// Characters of a chart.
 struct Glyphs {
     release: char,
     deadline: char,
@@ -411,7 +410,6 @@ impl Printer<'_> {
         }
     }
 
-    /// The largest number of CPUs of a node.
     fn cpus(&self) -> u32 {
         self.gantt.scene.nodes.iter().map(|node| node.cpus).max().unwrap_or(1)
     }

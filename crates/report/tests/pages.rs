@@ -189,7 +189,6 @@ fn a_report_of_an_overload_shows_the_first_miss() {
     assert!(!page.contains("Measured") && !page.contains("SCHED_OTHER"));
 }
 
-/// A page of the system alone, with a simulation of it.
 fn page_of(system: &System, span: Span) -> String {
     let sim = simulated(system, 3, span);
     html(&ReportInput {

@@ -18,7 +18,6 @@ use std::collections::BTreeMap;
 
 use crate::event::{EventKind, KernelEvent, Pid, SwitchOutState};
 
-/// A system call's effect on the job of its caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
     Sleep,

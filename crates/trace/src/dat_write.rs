@@ -80,7 +80,6 @@ pub struct DatWriter<F> {
 const OPTION_CLOCK: u64 = 4;
 
 impl DatHead<'_> {
-    /// Everything before the table of CPUs.
     fn encode(&self) -> Vec<u8> {
         let mut out = Out { bytes: Vec::new(), endian: self.endian };
         out.bytes.extend(crate::dat::MAGIC);

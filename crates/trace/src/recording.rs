@@ -528,7 +528,6 @@ fn number_of<'a>(name: &'a [u8], known: &mut Vec<(&'a [u8], u16)>, names: &mut N
     number
 }
 
-/// The events of one CPU.
 struct Stream<'a> {
     cpu: u32,
     chunks: Chunks<'a>,

@@ -11,10 +11,8 @@ mod head;
 
 use head::{Head, Stamp, head};
 
-/// A line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Line<'a> {
-    /// An event.
     Event {
         /// When, in nanoseconds of the trace's clock (a clock that counts something else: its
         /// count).
@@ -27,9 +25,7 @@ pub(crate) enum Line<'a> {
         pid: Pid,
         /// Whether the thread acted itself, where the trace's flags say so.
         context: Context,
-        /// The event's name.
         name: &'a [u8],
-        /// What it says.
         what: EventKind,
     },
     /// The kernel lost events of a CPU.
@@ -46,7 +42,6 @@ pub(crate) enum Line<'a> {
     Unreadable(&'static str),
 }
 
-/// Reads one line, without its end.
 #[must_use]
 pub(crate) fn line(text: &[u8]) -> Line<'_> {
     // Within the JavaScript of an old systrace page, each line ends thus.
@@ -158,7 +153,6 @@ fn lost(text: &[u8]) -> Option<Line<'static>> {
     Some(Line::Lost { cpu: u32::try_from(cpu).ok().filter(|cpu| *cpu < CPUS_MAX)?, count })
 }
 
-/// The number at the beginning of `text`, and the rest.
 #[inline]
 fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     /// So many digits always fit.
@@ -198,7 +192,6 @@ fn find(text: &[u8], key: &[u8]) -> Option<usize> {
     }
 }
 
-/// Arguments, from the left to the right.
 #[derive(Clone, Copy)]
 struct Args<'a>(&'a [u8]);
 

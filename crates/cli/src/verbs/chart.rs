@@ -17,7 +17,6 @@ const JOBS_TEXT: u32 = 24;
 const JOBS_PICTURE: u32 = 120;
 /// At least so many jobs of each task, where periods are not known.
 const JOBS_EACH: u32 = 3;
-/// Names in a message.
 const NAMED: usize = 20;
 
 pub(crate) fn execute(options: &args::Chart) -> Outcome {

@@ -117,7 +117,6 @@ fn describe(found: &Diff) -> String {
     text
 }
 
-/// The budgets of servers.
 fn servers(found: &Diff) -> String {
     let head = ["server", "budget events", "replenished differ", "used up differ", "only first", "only second"];
     let mut table = Table::new(&[&head[..], &["differ by"]].concat());
@@ -130,7 +129,6 @@ fn servers(found: &Diff) -> String {
     table.render_long(Rows::Most, "servers", |_, _| 0)
 }
 
-/// The messages that jobs left.
 fn messages(found: &Diff) -> String {
     let head = ["messages of", "events", "sent differ", "arrived differ", "received differ", "dropped differ"];
     let mut table = Table::new(&[&head[..], &["only first", "only second", "differ by"]].concat());

@@ -140,7 +140,6 @@ fn hint(why: &str) -> &'static str {
     if why.contains("wcet") { " (--wcet gives one)" } else { "" }
 }
 
-/// The one task's period.
 fn period(inferred: &Inferred, json: bool) -> Outcome {
     let Some(task) = inferred.tasks.first() else { return Ok(Status::No) };
     let Some(grid) = task.arrivals.grid else {
@@ -225,7 +224,6 @@ fn entry(task: &InferredTask, inferred: &Inferred) -> Value {
     })
 }
 
-/// Flows and networks as JSON.
 fn traffic(inferred: &Inferred) -> (Value, Value) {
     let task = |id: &takt_model::TaskId| inferred.tasks.get(id.index());
     let node = |id: takt_model::NodeId| inferred.nodes.get(id.index()).map(|node| node.name.as_str());
@@ -254,7 +252,6 @@ fn traffic(inferred: &Inferred) -> (Value, Value) {
     (flows.collect(), networks.collect())
 }
 
-/// Tables of flows and networks.
 fn describe_traffic(inferred: &Inferred) -> String {
     let node = |id: takt_model::NodeId| {
         inferred.nodes.get(id.index()).map_or_else(String::new, |node| file::one_line(&node.name).into_owned())

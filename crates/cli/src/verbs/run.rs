@@ -148,7 +148,6 @@ fn record(ready: Ready, duration: Span, options: &args::Run) -> Result<(Stats, R
     Ok((recorder.finish(summary.end)?, summary, stays))
 }
 
-/// Responses and misses, and the class of each thread.
 fn brief(stats: &Stats, summary: &RunSummary) -> String {
     type Count = fn(&TaskStats) -> u64;
     let counts: [(&str, Count); 3] = [
@@ -182,7 +181,6 @@ fn brief(stats: &Stats, summary: &RunSummary) -> String {
     format!("{tasks}{chains}{}", sum_up(stats, Silence::Plain))
 }
 
-/// The class of each thread, and what the kernel did to it.
 fn threads(summary: &RunSummary) -> String {
     let mut table = Table::new(&["task", "class", "overruns", "throttled", "overhead per job"]);
     for task in &summary.tasks {
@@ -197,7 +195,6 @@ fn threads(summary: &RunSummary) -> String {
     table.without_empty_columns().render("")
 }
 
-/// How the threads' stamps look to the kernel.
 fn stamps(summary: &RunSummary) -> String {
     if summary.tasks.iter().all(|task| task.stamps.is_none()) {
         return String::new();
@@ -222,7 +219,6 @@ fn stamps(summary: &RunSummary) -> String {
     format!("\n{}", table.render(""))
 }
 
-/// What budget managers cost, and how late they were.
 fn managers(summary: &RunSummary) -> String {
     if summary.managers.is_empty() {
         return String::new();

@@ -136,7 +136,6 @@ fn complete(
     outcome
 }
 
-/// The data of a worker thread.
 struct Worker<'a> {
     definition: &'a Definition<'a>,
     generator: Option<(u32, Generator)>,

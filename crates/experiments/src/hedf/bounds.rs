@@ -86,7 +86,6 @@ pub(super) fn round_trips(cluster: &Cluster) -> Option<RoundTrips> {
     None
 }
 
-/// One round.
 fn step(cluster: &Cluster, requests: &Pairs<Traffic>, all: &[Traffic], known: &Delays) -> Option<Delays> {
     // Answers to node `to` as their requests come to `from`.
     let answers = pairs(|from, to| requests[to][from].delayed(known.request[to].checked_add(known.port[to][from])?))?;

@@ -29,12 +29,10 @@ pub(super) const STREAMS: u64 = 1_024;
 /// The class of requests; replies have the last class.
 const REQUESTS: usize = 0;
 
-/// A cluster and its workload.
 #[derive(Clone, Debug)]
 pub(super) struct Cluster {
     /// The classes of each egress: requests and replies together in one, or one for each.
     pub(super) classes: Vec<ClassSpec>,
-    /// The distance of frames.
     pub(super) period: Span,
     /// The most messages of a frame.
     pub(super) burst: u64,
@@ -50,7 +48,6 @@ pub(super) struct Cluster {
     pub(super) blocks: bool,
 }
 
-/// Messages and answers of a simulation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ran {
     pub(super) messages: Vec<Message>,
@@ -60,7 +57,6 @@ pub(super) struct Ran {
     pub(super) blocked: u64,
 }
 
-/// A message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
     pub(super) client: usize,
@@ -77,20 +73,17 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// Whether the answer was there by the deadline.
     pub(super) fn in_time(&self) -> bool {
         self.round_trip.is_some_and(|round_trip| round_trip <= self.deadline)
     }
 }
 
 impl Cluster {
-    /// The number of messages in a frame of a client.
     pub(super) fn size(&self, client: usize, frame: u64) -> u64 {
         let least = self.burst / 2;
         least + (frame + client as u64) % (self.burst - least + 1)
     }
 
-    /// The receiver of a client's message.
     pub(super) fn receiver(client: usize, number: u64) -> usize {
         (client + (number % NODES as u64) as usize) % NODES
     }
@@ -116,7 +109,6 @@ pub(super) struct Client {
     node: usize,
     /// The start of its clock's periods and ticks.
     offset: Span,
-    /// The number of the next frame.
     frame: u64,
     /// Messages that it has made, those to its own node included.
     made: u64,
@@ -126,7 +118,6 @@ pub(super) struct Client {
 /// A message that a client is about to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Planned {
-    /// Its number at its client.
     pub(super) number: u64,
     pub(super) server: usize,
     /// Relative to its creation.
@@ -155,7 +146,6 @@ impl Client {
         Time::ZERO.checked_add(after)
     }
 
-    /// The messages of the next frame.
     pub(super) fn next_frame(&mut self, cluster: &Cluster) -> Vec<Planned> {
         let numbers = self.made..self.made + cluster.size(self.node, self.frame);
         (self.frame, self.made) = (self.frame + 1, numbers.end);
@@ -173,7 +163,6 @@ impl Client {
     }
 }
 
-/// What happens next.
 #[derive(Clone, Copy, Debug)]
 enum What {
     Frame(usize),
@@ -181,7 +170,6 @@ enum What {
     Egress(usize),
 }
 
-/// A node with the line to the switch and the port back.
 struct Node {
     egress: Egress,
     port: Port,
@@ -272,7 +260,6 @@ impl<'a> World<'a> {
         next.map(|(at, what)| (at.max(self.now), what))
     }
 
-    /// A client sends the messages of a frame.
     fn frame(&mut self, client: usize) {
         let cluster = self.cluster;
         self.ran.blocked += u64::from(self.nodes[client].due.is_some_and(|due| due < self.now));
@@ -300,7 +287,6 @@ impl<'a> World<'a> {
         node.due = node.client.due(cluster).filter(|due| *due < self.end);
     }
 
-    /// A packet comes to the egress of a node.
     fn enter(&mut self, node: usize, class: usize, packet: Packet) {
         self.ran.messages[(packet.tag / 2) as usize].since = self.now;
         self.egress(node, EgressEvent::Arrive { class, packet });

@@ -45,7 +45,6 @@ pub(super) fn cluster(shares: Option<(u64, u64)>) -> Cluster {
     }
 }
 
-/// A round trip.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Delay {
     pub(super) client: usize,
@@ -96,7 +95,6 @@ pub(super) fn measure_rounds(context: &Context, cluster: &Cluster, rounds: u64) 
     Ok(measured)
 }
 
-/// The least and the largest value.
 fn interval(values: impl IntoIterator<Item = Span>) -> Option<(Span, Span)> {
     values.into_iter().fold(None, |known, value| {
         let (least, most) = known.unwrap_or((value, value));
@@ -108,7 +106,6 @@ fn range(interval: Option<(Span, Span)>) -> Span {
     interval.map_or(Span::ZERO, |(least, most)| most.saturating_sub(least))
 }
 
-/// A way to run the cluster.
 struct Mode {
     name: &'static str,
     cluster: Cluster,
@@ -176,7 +173,6 @@ fn ticks(delay: Delay) -> u64 {
     delay.tokens.as_ns().saturating_add(TICK.as_ns() / 2) / TICK.as_ns()
 }
 
-/// Round trips by the number of ticks.
 fn by_ticks(delays: &[Delay]) -> Vec<Vec<Delay>> {
     let mut clusters: Vec<Vec<Delay>> = Vec::new();
     for delay in delays {
@@ -216,7 +212,6 @@ fn clusters(delays: &[Delay]) -> Comparison {
     }
 }
 
-/// Distribution functions of one node's round trips.
 pub(super) fn distributions(file: &str, title: &str, caption: &str, names: &[&str], delays: &[Vec<Delay>]) -> Drawn {
     const STEPS: usize = 400;
     let series = names.iter().zip(delays).enumerate().map(|(colour, (name, delays))| {

@@ -44,7 +44,6 @@ pub(super) fn bounds_of(report: &CheckReport, test: TestId, flow: &str, hop: u32
     hops.find(|told| told["flow"] == flow && told["hop"] == hop)?["messages"].as_u64()
 }
 
-/// A receiving hop of a set-up.
 struct Hop {
     name: &'static str,
     paper: Option<f64>,
@@ -175,7 +174,6 @@ fn claims(hops: &[Hop], duration: Span, findings: &mut Findings) {
     );
 }
 
-/// The tables of one choice.
 struct Choice {
     name: &'static str,
     file: &'static str,

@@ -55,7 +55,6 @@ pub(super) struct Lab {
     bridge: Bridge,
 }
 
-/// A run of all nodes.
 pub(super) struct Run<'a> {
     /// Clients and their messages, in the simulation's time.
     pub(super) cluster: &'a Cluster,
@@ -72,7 +71,6 @@ pub(super) struct Run<'a> {
     pub(super) background: bool,
 }
 
-/// The outcome of a run.
 #[derive(Default)]
 pub(super) struct Outcome {
     pub(super) messages: Vec<ClientRecord>,
@@ -125,7 +123,6 @@ impl Lab {
         each.flat_map(|status| status.classes).map(|class| class.counters.dropped).sum()
     }
 
-    /// Runs all nodes.
     pub(super) fn run(&self, context: &Context, run: &Run<'_>) -> Result<Outcome, Failure> {
         let stop = AtomicBool::new(false);
         let reports: Mutex<Vec<Result<NodeReport, Failure>>> = Mutex::default();
@@ -232,7 +229,6 @@ fn meet(nodes: &[End]) -> Result<(), Failure> {
     Err(Failure::trouble("the nodes do not hear each other within 10 s: other programs take both CPUs; try again"))
 }
 
-/// Does something on a thread of a node.
 fn at<T: Send>(node: &End, work: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
     node.run(work).map_err(Failure::trouble)?
 }

@@ -39,7 +39,6 @@ const EMPTY: u64 = 15;
 /// Shorter runs decide nothing.
 const LEAST_MS: u64 = 100;
 
-/// The order of an egress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rule {
     Fifo,
@@ -80,7 +79,6 @@ pub(super) fn cluster((frames, burst): (u64, u64), rule: Rule, deadline: Span) -
     }
 }
 
-/// The outcome of a load under a rule.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Outcome {
     pub(super) messages: u64,
@@ -171,7 +169,6 @@ pub(super) fn ms(deadline: u64) -> String {
     format!("{:.1}", deadline as f64 / 1e3)
 }
 
-/// The table of each D.
 fn tables(outcomes: &Outcomes) -> Vec<Comparison> {
     let table = |(i, (deadline, outcomes)): (usize, (&u64, &[Vec<Outcome>; 3]))| {
         let row = |(at, load): (usize, &(u64, u64))| {
@@ -212,13 +209,11 @@ fn pictures(outcomes: &Outcomes) -> Vec<Drawn> {
     DEADLINES.iter().zip(outcomes).map(picture).collect()
 }
 
-/// Miss rates over the workloads.
 pub(super) fn drawn(file: &str, title: String, caption: impl Into<String>, series: Vec<Series>) -> Drawn {
     let figure = Figure::new(&title, "workload, a row of the table each", "% of the messages", series);
     Drawn::of(file, &figure, title, caption)
 }
 
-/// Miss rates of loads, in words.
 fn told(outcomes: &[Outcome], from: usize) -> String {
     let each = LOADS.iter().zip(outcomes).skip(from);
     each.map(|(load, outcome)| format!("{} {:.1} %", name(*load), outcome.missed())).collect::<Vec<_>>().join(", ")

@@ -22,7 +22,6 @@ const LOADS: [u32; 7] = [2, 4, 6, 8, 10, 12, 14];
 /// Shorter runs decide nothing: the slowest flow has 20 instances a second.
 const LEAST_S: u64 = 20;
 
-/// The outcomes of a load, by kind.
 struct Point {
     flows: u32,
     outcomes: Vec<Outcome>,
@@ -34,7 +33,6 @@ struct Point {
 
 type Measure = fn(&Outcome) -> Option<f64>;
 
-/// Runs all loads in all three ways.
 pub(super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let duration = context.duration(Span::from_s(60), Span::from_s(2));
     let bar = (context.host.bar)("simulating", (LOADS.len() * Kind::ALL.len()) as u64);
@@ -199,7 +197,6 @@ fn figures(points: &[Point], findings: &mut Findings) {
     }
 }
 
-/// The values of a kind by load, for a sentence.
 fn told(points: &[Point], kind: Kind, measure: Measure, unit: &str) -> String {
     let values =
         points.iter().map(|point| measure(point.of(kind)).map_or("-".to_owned(), |value| format!("{value:.2}")));

@@ -36,7 +36,6 @@ const BOUND_MAX: Span = Span::from_s(1);
 /// Shorter runs decide nothing: phases of nodes wander slowly.
 const LEAST_S: u64 = 20;
 
-/// How the senders use their links.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Control {
     /// The whole link.
@@ -67,7 +66,6 @@ impl Control {
     }
 }
 
-/// The delays of one set-up.
 struct Outcome {
     /// What is proven.
     bound: Span,
@@ -166,7 +164,6 @@ fn run(switches: u32, control: Control, seed: u64, duration: Span) -> Result<Out
     Ok(Outcome { bound, seen: delays.seen })
 }
 
-/// Simulates all rows of switches under both kinds of control.
 pub(super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let duration = context.duration(Span::from_s(120), Span::from_s(2));
     let bar = (context.host.bar)("simulating", u64::from(SWITCHES) * Control::ALL.len() as u64);

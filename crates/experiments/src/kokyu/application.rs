@@ -27,7 +27,6 @@ pub(super) const REGIONS: [(u64, u64, u32); 12] = [
     (0, 10, 11),
 ];
 
-/// Legs of the longest chain.
 pub(super) const LEGS: usize = 11;
 
 /// The execution time of a route leg.
@@ -105,7 +104,6 @@ pub(super) fn variants() -> Vec<Variant> {
     strategies.flat_map(|strategy| [false, true].map(|cancel| Variant { strategy, cancel })).collect()
 }
 
-/// The application in a region.
 pub(super) fn operations(region: usize, cancel: bool) -> Operations {
     let (least, most, legs) = REGIONS[region];
     let ms = Span::from_ms;

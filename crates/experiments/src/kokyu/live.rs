@@ -28,7 +28,6 @@ const SHORT: [usize; 2] = [5, 10];
 /// A window refutes a claim only if less than this fraction (1/50) of it were pauses.
 const QUIET: u64 = 50;
 
-/// A window, simulated and live.
 #[derive(Clone, Default)]
 struct WindowResult {
     simulated: Outcome,
@@ -100,7 +99,6 @@ struct Live {
     all: Vec<Vec<WindowResult>>,
     window: Span,
     short: bool,
-    /// The reason why the kernel was not recorded, if it was not.
     unrecorded: Option<String>,
 }
 
@@ -133,7 +131,6 @@ pub(super) fn uninterrupted(context: &Context) -> Result<(), Failure> {
     if context.stopped() { Err(Failure::cannot("interrupted")) } else { Ok(()) }
 }
 
-/// Adds claims that could not be measured.
 pub(super) fn undecided(findings: &mut Findings, claims: &[(&'static str, &str)], failure: &Failure) {
     let why = failure.message.replace('\n', "; ");
     for (name, claim) in claims {
@@ -274,7 +271,6 @@ impl Live {
         findings.tables.push(replication::table(self.names().into_iter().zip(sums)));
     }
 
-    /// Adds the table that says why critical jobs were late.
     fn table_of_causes(&self, findings: &mut Findings) {
         if self.unrecorded.is_some() {
             return;

@@ -264,7 +264,6 @@ fn connect(
     end.run(|| channel.connect_as(node, dispatching).map_err(Failure::cannot)).map_err(Failure::cannot)?
 }
 
-/// The result of a window between the nodes.
 struct Measured {
     met: Both,
     ways: Histogram,
@@ -348,7 +347,6 @@ const TELLING: u64 = 5;
 /// The share of the critical deadlines that must be met live, in percent. It leaves room for pauses
 /// of the machine.
 const KEPT: u64 = 95;
-/// The claim that is decided live.
 const LIVE: (&str, &str) = (
     "live_network",
     "between two nodes on this kernel rms+mlf meets 95 % or more of the critical deadlines, over all latencies, \
@@ -356,7 +354,6 @@ const LIVE: (&str, &str) = (
      jobs during a pause of a node's CPU or in the frame after it)",
 );
 
-/// The index of a variant in [`VARIANTS`].
 fn position(wanted: Variant) -> usize {
     VARIANTS.iter().position(|variant| *variant == wanted).unwrap_or(VARIANTS.len())
 }
@@ -364,7 +361,6 @@ fn position(wanted: Variant) -> usize {
 /// By region, by latency, by variant.
 type All<T> = Vec<Vec<Vec<T>>>;
 
-/// The results.
 struct Network {
     /// Long simulations, of a dispatcher that knows the latency and of one that does not.
     length: [All<Both>; 2],
@@ -578,7 +574,6 @@ impl Network {
         (self.each >= super::LEAST).then_some(holds)
     }
 
-    /// Adds the claims that a full simulation decides.
     fn claims(&self, findings: &mut Findings) {
         let [told, untold] = &self.length;
         let (feasible, overload) = (0, REGIONS.len() - 1);

@@ -95,7 +95,6 @@ struct Tally {
     readings: AtomicU64,
 }
 
-/// The replication of a window.
 pub(super) struct Replication {
     channel: Channel,
     values: Published,
@@ -108,7 +107,6 @@ pub(super) struct Replication {
     low: Vec<bool>,
     flush: Option<TaskId>,
     ttl: Span,
-    /// The end of the window.
     end: Time,
 }
 
@@ -146,7 +144,6 @@ impl Replication {
         Ok((plan, replication))
     }
 
-    /// The subscriptions to readings.
     pub(super) fn given(&self) -> &Subscriptions {
         &self.given
     }
@@ -187,7 +184,6 @@ impl Replication {
         self.channel.connect(dispatching).map_err(Failure::trouble)
     }
 
-    /// Ends the replication and returns its outcome.
     pub(super) fn end(self) -> Replicated {
         let load = |counts: &[AtomicU64; 2]| [&counts[0], &counts[1]].map(|count| count.load(Ordering::Relaxed));
         let counts = self.values.counts();

@@ -29,7 +29,6 @@ fn series(name: &str, form: Form, colour: usize, points: Vec<(f64, f64)>) -> Ser
     Series { name: name.to_owned(), points, form, colour }
 }
 
-/// Table VI as a chart: throughput against Q/T.
 pub(super) fn throughput(measured: &Measured) -> Drawn {
     let rows = |period: u64| {
         let of = |(i, (_, t, _)): (usize, &(u64, u64, f64))| {

@@ -7,7 +7,6 @@ use takt_model::{ServerRule, Time};
 use super::{Causes, State};
 use crate::event::JobKey;
 
-/// The servers that have used up their budgets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Supply {
     used_up: BTreeSet<u32>,

@@ -56,7 +56,6 @@ impl MessageDiff {
 /// A message: the number of its job, and its place among those of that job.
 type Key = (u64, u64);
 
-/// The messages of a task in one log.
 #[derive(Default)]
 struct Way {
     /// Messages on their way, by their numbers.
@@ -98,7 +97,6 @@ struct Matching {
     pending: [BTreeMap<Key, Waiting>; KINDS.len()],
 }
 
-/// Pairs the events of messages of both sides.
 pub(super) struct Messages {
     tolerance: Span,
     /// By kind: whether both logs record it.

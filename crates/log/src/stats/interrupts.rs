@@ -6,7 +6,6 @@ use super::open::{Job, NONE};
 /// The most nested handlers on one CPU. Deeper handlers are treated as lost exits.
 const NESTED_MAX: usize = 64;
 
-/// Counts of one interrupt or softirq.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Interrupt {
     /// How often its handler began.
@@ -44,13 +43,11 @@ impl Interrupt {
         self.seen = false;
     }
 
-    /// Starts a new interval.
     pub(super) fn reset(&mut self) {
         *self = Interrupt { last: self.last, seen: self.seen, ..Interrupt::default() };
     }
 }
 
-/// The activity of one CPU.
 #[derive(Clone, Debug)]
 pub(super) struct Cpu {
     /// How long jobs held it, before those that hold it now got it.
@@ -59,7 +56,6 @@ pub(super) struct Cpu {
     nest: Option<Box<InterruptStack>>,
 }
 
-/// The interrupts of one CPU.
 #[derive(Clone, Debug)]
 struct InterruptStack {
     /// Handlers that have begun and not ended, the innermost last.
@@ -114,7 +110,6 @@ impl Cpu {
         self.nest.as_ref().map_or((0, 0), |nest| (nest.covered(now).saturating_sub(nest.reported), nest.stolen))
     }
 
-    /// Starts a new interval.
     pub(super) fn reset(&mut self, now: u64) {
         self.busy = 0;
         if let Some(nest) = &mut self.nest {

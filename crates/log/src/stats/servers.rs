@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 /// The most payments of a server within one of its periods. Beyond them its largest supply is unknown.
 const PAYMENTS_MAX: usize = 65_536;
 
-/// Counts of one server.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
     /// How long it paid.
@@ -80,7 +79,6 @@ impl Server {
         self.supply_max = self.supply_max.map(|past| past.max(most).max(self.recent_sum));
     }
 
-    /// Starts a new interval.
     pub(super) fn reset(&mut self) {
         let (recent, recent_sum) = (std::mem::take(&mut self.recent), self.recent_sum);
         *self = Server { recent, recent_sum, ..Server::default() };

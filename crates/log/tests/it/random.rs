@@ -110,7 +110,6 @@ pub(crate) fn definitions(deadlines: &[Option<u64>]) -> Definitions {
     Definitions { nodes: vec![node("n0"), node("n1")], tasks: tasks.collect(), ..Definitions::default() }
 }
 
-/// A log of these records.
 pub(crate) fn log(records: &[Record], end: Time) -> Vec<u8> {
     let header = Header::new("takt = 1\n".into(), Some(1), BackEnd::Sim, KindSet::ALL);
     let mut writer = Writer::new(Vec::new(), &header, &definitions(&[None; 40])).unwrap();

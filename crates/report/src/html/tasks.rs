@@ -163,7 +163,6 @@ fn missed(out: &mut String, stats: Option<&TaskStats>) {
     let _ = write!(out, "<td class=\"{class}\">{text}</td>");
 }
 
-/// The legend that tables and distributions share.
 pub(super) fn key(out: &mut String, bounds: bool, simulated: bool, measured: bool) {
     out.push_str("<ul class=\"key\">");
     for (there, class, text) in [

@@ -165,7 +165,6 @@ fn source(task: &InferredTask, options: &SystemOptions) -> Task {
     out
 }
 
-/// Why a task cannot stand in a System.
 fn fault(task: &InferredTask, options: &SystemOptions) -> Option<&'static str> {
     if task.exec.is_none() && options.wcet.is_none() {
         Some("no job of it was seen from release to completion, so its wcet is unknown")
@@ -283,7 +282,6 @@ fn annotate(
     out
 }
 
-/// The evidence for a task's lines.
 fn evidence(task: &InferredTask, written: &Task, system: &System, all: &[InferredTask]) -> Vec<String> {
     let arrivals = &task.arrivals;
     let percent = |share: f64| format!("{:.1} %", (share * 1000.0).floor() / 10.0);

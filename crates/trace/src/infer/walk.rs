@@ -32,7 +32,6 @@ pub(crate) fn is_round(core: &Strip, width: u64, period: u64) -> bool {
     (high - low + 1).saturating_mul(ROUND_PART) <= step
 }
 
-/// How deviations from a grid follow each other.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct DeviationStatistics {
     /// How much the mean deviations of parts of the recording vary, against how much they would if

@@ -19,7 +19,6 @@ pub(super) const PRIO_UNKNOWN: i32 = i32::MAX;
 /// No thread.
 const NONE: u32 = u32::MAX;
 
-/// The threads whose jobs a task has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum ThreadMatching {
     /// One thread's.
@@ -36,15 +35,12 @@ pub(super) enum ThreadMatching {
 pub(super) struct OrphanedTask {
     pub(super) task: TaskId,
     pub(super) whose: ThreadMatching,
-    /// The number of its next job.
     pub(super) next: u64,
     chain: Option<(u32, Vec<TaskId>)>,
 }
 
-/// The kernel state of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
-    /// Unknown.
     Unknown,
     Running,
     /// It wants a CPU.
@@ -66,7 +62,6 @@ pub(super) enum Stage {
     Started,
 }
 
-/// A wake-up of a thread that still has its CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Woken {
     pub(super) at: Time,
@@ -77,7 +72,6 @@ pub(super) struct Woken {
     pub(super) spent: bool,
 }
 
-/// A system call that it is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Call {
     pub(super) class: Class,
@@ -100,7 +94,6 @@ pub(super) struct Thread {
     pub(super) stage: Stage,
     /// The number of its next job.
     pub(super) next: u64,
-    /// Its last job.
     pub(super) job: JobKey,
     /// When its last job arrived at the earliest.
     pub(super) arrival: Time,
@@ -217,7 +210,6 @@ impl Thread {
         (self.job, self.next) = (JobKey { task, number: next }, next.saturating_add(1));
     }
 
-    /// The name of its task.
     pub(super) fn name(&self) -> String {
         name(self.pid, &self.comm, self.whose)
     }
@@ -337,7 +329,6 @@ impl Threads {
         slot as usize
     }
 
-    /// Forgets a thread that has ended.
     pub(super) fn remove(&mut self, pid: Pid) {
         let Some(slot) = self.slot(pid) else { return };
         match self.by_pid.get_mut(pid as usize) {
@@ -378,12 +369,10 @@ impl Threads {
         self.left_by(&comm).map(|left| OrphanedTask { whose: ThreadMatching::Anyone, ..left })
     }
 
-    /// The name of a task's thread.
     pub(super) fn name_of(&self, task: TaskId) -> String {
         self.of_task.get(task.index()).map_or_else(String::new, |(pid, comm, whose)| name(*pid, comm, *whose))
     }
 
-    /// Remembers the thread of a task.
     pub(super) fn name(&mut self, task: TaskId, slot: usize) {
         if self.of_task.len() <= task.index() {
             self.of_task.resize(task.index() + 1, (0, Comm::default(), ThreadMatching::One));

@@ -20,7 +20,6 @@ use crate::damage::Damages;
 use crate::decode::States;
 use crate::event::{Comm, Context, EventKind, KernelEvent, Names, Pid, Thread, Waking};
 
-/// A sequence of events of one CPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lane {
     /// The time of its earliest event.
@@ -32,7 +31,6 @@ pub(super) struct Lane {
     pub(super) sorted: bool,
 }
 
-/// The content of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// One event that is not in the file: a loss, and the number of lost events.
@@ -183,7 +181,6 @@ impl<'r> Stream<'r> {
 
 const IDLE: Thread = Thread { pid: 0, comm: Comm::NONE, prio: None };
 
-/// A lane that is being read.
 struct Open<'r> {
     kind: Kind,
     blob: u32,
@@ -291,7 +288,6 @@ const COMMS: u32 = 5;
 /// The field with the times of compact switches, and that of wakings.
 pub(super) const TIMES: [(Kind, u32); 2] = [(Kind::Wakings, WAKING.time), (Kind::Switches, SWITCH.time)];
 
-/// Compact events, one after the other.
 struct Compact<'r> {
     start: usize,
     switches: bool,

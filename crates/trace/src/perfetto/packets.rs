@@ -17,7 +17,6 @@ const FIELDS_END: u32 = 2000;
 /// Fields of a packet that are numbers; all others that are known are messages or texts.
 const NUMBERS: [u32; 10] = [3, 8, 10, 13, 41, 42, 58, 79, 87, 98];
 
-/// The packet at a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Framing {
     Whole(Part),
@@ -39,7 +38,6 @@ fn framing(bytes: &[u8], at: usize) -> Framing {
     }
 }
 
-/// How the first fields of a packet look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Look {
     /// It has none.
@@ -88,18 +86,14 @@ pub(crate) fn is_perfetto(bytes: &[u8]) -> bool {
     false
 }
 
-/// A piece of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Piece {
-    /// A packet.
     Packet(Part),
     /// A packet of which the end is missing, for the bytes end.
     Cut(Part),
-    /// Bytes that are no packet.
     Foreign(Part),
 }
 
-/// Cuts `bytes` into pieces.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pieces<'a> {
     bytes: &'a [u8],

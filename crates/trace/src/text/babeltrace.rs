@@ -16,7 +16,6 @@ use super::Line;
 /// The kernel's first priority that is not real-time.
 const ORDINARY: i32 = 100;
 
-/// The line's time.
 pub(super) fn when(text: &[u8]) -> Option<u64> {
     head(text).map(|(time, ..)| time)
 }
@@ -30,7 +29,6 @@ pub(super) fn line(text: &[u8]) -> Option<Line<'_>> {
     })
 }
 
-/// Time, CPU, name and fields of an event.
 fn head(text: &[u8]) -> Option<(u64, u32, &[u8], &[u8])> {
     let inner = text.strip_prefix(b"[")?;
     let end = memchr::memchr(b']', inner)?;

@@ -26,7 +26,6 @@ impl Job {
     }
 }
 
-/// Random numbers, the same for each seed.
 pub(crate) struct Draw(pub(crate) u64);
 
 impl Draw {
@@ -65,7 +64,6 @@ enum State {
 pub(crate) struct Player {
     pub(crate) style: Style,
     state: State,
-    /// The remaining work of its job.
     work: u64,
     /// It is in its call: `true` once the call is to be left.
     in_call: bool,

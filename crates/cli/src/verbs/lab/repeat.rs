@@ -40,7 +40,6 @@ pub(super) fn execute(options: &args::LabRepeat, json: bool) -> Outcome {
     Ok(if differs || !failed.is_empty() { Status::No } else { Status::Yes })
 }
 
-/// The first difference of two boots.
 fn difference(names: &[String], one: &Boot, other: &Boot) -> Option<String> {
     for (name, (one, other)) in names.iter().zip(one.results.experiments.iter().zip(&other.results.experiments)) {
         if one.status != other.status {

@@ -50,7 +50,6 @@ impl Beside {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends it.
     pub(in crate::verbs) fn finish(mut self) -> Result<(Stats, Recording), Failure> {
         self.end()
     }

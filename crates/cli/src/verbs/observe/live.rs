@@ -37,10 +37,8 @@ const ASK: Span = Span::from_s(1);
 /// threads start later are attached by the kernel.
 const ATTACHMENTS_MAX: u32 = 8;
 
-/// How the recording went.
 #[derive(Serialize)]
 pub(in crate::verbs) struct Recording {
-    /// Events that were read.
     events: u64,
     /// Events that the kernel lost, by CPU where there were any.
     lost: Vec<Loss>,
@@ -61,9 +59,7 @@ pub(in crate::verbs) struct Recording {
     cost_per_event_ns: Option<f64>,
     /// Whether the log came to `--limit`, which ended the recording.
     limit_reached: bool,
-    /// The signal that ended it.
     interrupted: Option<String>,
-    /// The command's exit status.
     command_status: Option<i32>,
     #[serde(skip)]
     duration: Span,
@@ -345,7 +341,6 @@ fn loss(cpu: &CpuCount) -> Loss {
     Loss { cpu: cpu.cpu, events: cpu.lost() }
 }
 
-/// The kernel's refusal, with the exit status that fits.
 fn refused(error: &RecorderError) -> Failure {
     match error {
         RecorderError::File { .. } | RecorderError::Read { .. } | RecorderError::Memory { .. } => {
@@ -355,7 +350,6 @@ fn refused(error: &RecorderError) -> Failure {
     }
 }
 
-/// The decoder of the recorder's pages.
 fn feed(recorder: &Recorder) -> Result<Feed, Failure> {
     let about = recorder.descriptions();
     let feed = Feed::described(&about.header_page, about.events.iter().map(|event| event.text.as_str()));
@@ -370,7 +364,6 @@ fn cpus() -> u32 {
     last.map_or(1, |last| last.saturating_add(1)).min(takt_model::CpuSet::CPUS_MAX)
 }
 
-/// Parameters of a thread's jobs from its scheduling class.
 fn known(class: &Class) -> Option<ReservationParams> {
     let Class::Deadline(reservation) = class else { return None };
     Some(ReservationParams {

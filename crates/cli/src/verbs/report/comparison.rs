@@ -11,7 +11,6 @@ use takt_report::Source;
 use super::super::check::{answers, word};
 use crate::table::{Rows, Table, or_dash, time};
 
-/// Bound, simulation and measurement side by side.
 pub(super) struct Comparison<'a> {
     pub(super) system: &'a System,
     pub(super) check: &'a CheckReport,
@@ -20,7 +19,6 @@ pub(super) struct Comparison<'a> {
     pub(super) back_end: Option<BackEnd>,
 }
 
-/// One task, hop of a flow, or chain.
 struct Line {
     name: String,
     /// The node of a hop; "end to end" for a flow. `None` for other tasks and chains.
@@ -31,7 +29,6 @@ struct Line {
     measured: Option<ResponseSummary>,
 }
 
-/// A task's numbers from a log.
 pub(super) struct ResponseSummary {
     p99: Option<Span>,
     max: Option<Span>,

@@ -24,7 +24,6 @@ pub(super) enum StopRule {
     Jobs { enough: usize, most: Span },
 }
 
-/// What was seen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Phase {
     pub(super) duration: Span,
@@ -34,7 +33,6 @@ pub(super) struct Phase {
     pub(super) task: Option<InferredTask>,
     /// Other periodic threads that were recorded: their names with ids, their periods.
     pub(super) others: Vec<(String, Span)>,
-    /// Lost or unreadable parts of the recording.
     pub(super) defects: Vec<String>,
     /// When the recording ended, on its own clock.
     pub(super) end: Time,

@@ -74,7 +74,6 @@ fn refuse_peers(system: &System, node: NodeId, peers: &[(String, SocketAddr)]) -
     Ok(())
 }
 
-/// A hop on this node.
 struct Hop {
     task: String,
     flow: String,
@@ -110,7 +109,6 @@ impl Hop {
     }
 }
 
-/// How the hops of a node did.
 pub(super) struct Account {
     hops: Vec<Hop>,
     counts: NodeCounts,
@@ -287,7 +285,6 @@ impl Account {
     }
 }
 
-/// What was measured at a node.
 struct Measured {
     node: NodeId,
     counts: NodeCounts,
@@ -298,7 +295,6 @@ struct Measured {
 const UNBOUNDED: &str = "with this takt check has no bound of the response";
 
 impl Measured {
-    /// Why bounds were exceeded.
     fn causes(&self, system: &System, hops: &[Hop]) -> Vec<String> {
         if !hops.iter().any(Hop::exceeds) {
             return Vec::new();

@@ -99,7 +99,6 @@ fn hundredth(period: Span) -> Span {
     Span::from_ns(if ns > 1000 { ns / 1000 * 1000 } else { ns })
 }
 
-/// Observations of one task, in the order of its jobs.
 #[derive(Clone, Default)]
 struct Observed {
     exec: Vec<u64>,

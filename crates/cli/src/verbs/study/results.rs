@@ -17,7 +17,6 @@ use crate::table::Table;
 
 const MAKER: &str = concat!("takt ", env!("CARGO_PKG_VERSION"));
 
-/// One series at one point.
 #[derive(Clone, Copy, Default)]
 struct Count {
     yes: u64,
@@ -48,7 +47,6 @@ struct Weighted<'a> {
     weighted: f64,
 }
 
-/// All that is written.
 pub(crate) struct Results<'a> {
     definition: &'a Definition<'a>,
     verdicts: Vec<(usize, u64, Verdicts)>,
@@ -222,7 +220,6 @@ impl<'a> Results<'a> {
         format!("{}\nThe page is {folder}/index.html; the numbers are in results.csv.\n", table.render(""))
     }
 
-    /// Writes all files, and names them.
     pub(crate) fn write(&self, folder: &Path, definition: &str) -> io::Result<Vec<String>> {
         let mut files = vec!["study.toml".to_owned()];
         let mut write = |name: &str, bytes: &[u8]| {
@@ -481,7 +478,6 @@ enum Cell {
     Text(&'static str),
 }
 
-/// Columns that are filled by rows.
 struct Rows {
     columns: Vec<Column>,
 }

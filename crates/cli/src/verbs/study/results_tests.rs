@@ -6,7 +6,6 @@ use super::super::definition::Definition;
 use super::*;
 use crate::args::{Takt, Verb};
 
-/// A study of two sets of which the tests say this.
 fn findings(tests: &str, bits: [u64; 2]) -> Vec<String> {
     let words = [
         "takt",

@@ -16,11 +16,9 @@ use super::keys::Key;
 const HEAD: usize = 4;
 const KEYS: &str = "q quit  u x r l m n sort  R turn  / filter  space pause";
 
-/// The numbers so far.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     now: Time,
-    /// How long the last interval was.
     interval: Span,
     rows: Vec<Row>,
     /// By node, name, and which of several of that name.
@@ -285,14 +283,12 @@ fn cropped(text: &str, columns: usize) -> String {
     cut
 }
 
-/// A line of the screen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Line {
     pub(super) text: String,
     pub(super) kind: Kind,
 }
 
-/// How a line is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Plain,

@@ -30,7 +30,6 @@ const ISOLATION: f64 = 3.0;
 /// After a round. A full queue of other traffic takes 0.13 s on the narrow link.
 const DRAIN: Span = Span::from_ms(300);
 
-/// How the nodes' devices are set up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Setup {
     /// As they are.
@@ -62,7 +61,6 @@ impl Setup {
     }
 }
 
-/// The rounds of a set-up.
 #[derive(Default)]
 struct Rounds {
     delays: Vec<Delay>,
@@ -88,7 +86,6 @@ impl Rounds {
         self.stopped |= ran.stopped;
     }
 
-    /// Round trips of a node's client.
     fn of(&self, node: usize) -> Vec<Delay> {
         self.delays.iter().copied().filter(|delay| delay.client == node).collect()
     }
@@ -104,7 +101,6 @@ impl Rounds {
     }
 }
 
-/// The value below which so many of a thousand values are.
 fn rank(mut values: Vec<Span>, per_mille: usize) -> Option<Span> {
     values.sort_unstable();
     let last = values.len().checked_sub(1)?;

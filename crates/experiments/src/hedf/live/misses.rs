@@ -27,7 +27,6 @@ const STABLE: f64 = 1.0;
 /// The same between a simulated and a live rate.
 const ALIKE: f64 = 10.0;
 
-/// A measurement and its simulation.
 #[derive(Clone, Copy, Default)]
 struct Both {
     simulated: Outcome,
@@ -207,7 +206,6 @@ impl Measured {
         each.map(|both| both.simulated.messages.min(both.live.messages)).min().unwrap_or(0)
     }
 
-    /// The live miss rates of a rule at a D.
     fn rates(&self, i: usize, rule: Order) -> Vec<f64> {
         let k = RULES.iter().position(|of| *of == rule).unwrap_or(0);
         self.all.get(i).map_or_else(Vec::new, |of| of[k].iter().map(|both| both.live.missed()).collect())

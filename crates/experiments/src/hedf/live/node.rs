@@ -58,7 +58,6 @@ impl ClientRecord {
     }
 }
 
-/// The results of a node.
 pub(super) struct NodeReport {
     pub(super) messages: Vec<ClientRecord>,
     /// How long the device held answers of this node, by client and number of the request.
@@ -186,7 +185,6 @@ impl<'a> Node<'a> {
         !self.run.cluster.blocks || self.own == 0
     }
 
-    /// Makes the messages of a frame that is due.
     fn frames(&mut self) {
         let Some(due) = self.due() else { return };
         if !self.may_send_frame() {

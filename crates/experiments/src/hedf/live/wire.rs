@@ -8,7 +8,6 @@ pub(super) const LENGTH: usize = 400;
 const HEAD: usize = 32;
 const MAGIC: u32 = u32::from_le_bytes(*b"hedf");
 
-/// The kind of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Request = 1,

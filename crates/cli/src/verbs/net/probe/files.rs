@@ -47,7 +47,6 @@ pub(super) fn csv(outcome: &ProbeOutcome, target: &Target, mut out: Box<dyn Writ
     target.check(out.flush())
 }
 
-/// The distributions up to their 99.9th percentiles.
 pub(super) fn svg(mode: &str, figures: &Figures) -> String {
     let curves = [
         ("round trip", &figures.round_trip),

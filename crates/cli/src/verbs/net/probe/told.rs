@@ -143,7 +143,6 @@ fn one_way(text: &mut String, spec: &ProbeSpec, outcome: &ProbeOutcome, figures:
     }
 }
 
-/// How many missed their deadlines.
 fn missed(figures: &Figures) -> String {
     let by_round_trip = format!("{} missed by the round trip", figures.missed_round_trip);
     if figures.one_way_max.count() == 0 {
