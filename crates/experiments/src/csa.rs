@@ -566,7 +566,7 @@ fn partitions(context: &Context) -> Result<Findings, Failure> {
     );
     differences(&mut findings, count);
     findings.differences.push(ARINC.to_owned());
-    findings.differences.push("How much crps improves miss ratios depends on the tasks of the partitions.".to_owned());
+    findings.differ(["How much crps improves miss ratios depends on the tasks of the partitions."]);
     Ok(findings)
 }
 
@@ -577,9 +577,8 @@ const LATE: &str =
     "A job counts as late if its deadline had passed and it had not completed at the end. The paper is silent.";
 
 fn differences(findings: &mut Findings, count: u64) {
-    findings.differences.push(
-        "The paper ran a patched Xen on one core. Here the rules run in virtual time, without disturbance.".to_owned(),
-    );
+    findings
+        .differ(["The paper ran a patched Xen on one core. Here the rules run in virtual time, without disturbance."]);
     if count > 1 {
         findings.differences.push(format!(
             "The paper made one workload for each setting; here {count} are made, and their jobs are counted \

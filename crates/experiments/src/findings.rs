@@ -30,6 +30,11 @@ impl Findings {
         (!self.claims.is_empty() && self.claims.iter().all(|claim| claim.holds == Some(true))).then_some(true)
     }
 
+    /// Adds differences from the paper.
+    pub(super) fn differ<const N: usize>(&mut self, sentences: [&str; N]) {
+        self.differences.extend(sentences.map(str::to_owned));
+    }
+
     /// Adds a claim. `holds` is `None` if it could not be decided.
     pub(super) fn claim(
         &mut self,

@@ -263,24 +263,18 @@ fn claims(findings: &mut Findings, measured: &[Option<&TaskStats>], simulated: &
 }
 
 fn differences(findings: &mut Findings, measured: &[Option<&TaskStats>]) {
-    findings.differences.push(
+    findings.differ([
         "The paper gives no parameters of its tasks. Periods and executions come from its averages. Its \
          response times fit fixed priorities by the length of periods, with task 1 on a CPU of its own and \
-         tasks 2 and 3 on another CPU. On one CPU the tasks would need 105 % of it."
-            .to_owned(),
-    );
-    findings.differences.push(
+         tasks 2 and 3 on another CPU. On one CPU the tasks would need 105 % of it.",
         "Inter-arrival times and responses count from the timers, which the recorder sees, and not from \
-         wake-ups. So the wake-up latency is in the response here, and in the inter-arrival time in the paper."
-            .to_owned(),
-    );
+         wake-ups. So the wake-up latency is in the response here, and in the inter-arrival time in the paper.",
+    ]);
     let merged = |task: &TaskStats| task.inter_arrival_ns.is_some_and(|summary| summary.max > summary.min * 3 / 2);
     if measured.iter().flatten().copied().any(merged) {
-        findings.differences.push(
-            "Some jobs are missing between others: a thread that had no CPU past its next release does not \
-             sleep between two jobs, so the kernel shows one long job."
-                .to_owned(),
-        );
+        findings
+            .differ(["Some jobs are missing between others: a thread that had no CPU past its next release does not \
+             sleep between two jobs, so the kernel shows one long job."]);
     }
     let longest = |task: &&TaskStats| {
         let (execution, net) = (task.execution_ns?, task.execution_without_interrupts_ns?);

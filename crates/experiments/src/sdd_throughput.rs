@@ -461,11 +461,10 @@ fn differences(findings: &mut Findings, context: &Context, measured: &Measured) 
             measured.refused
         ));
     }
-    findings.differences.push(
+    findings.differ([
         "Table VI is the disk without DMA, as here. With DMA (Figs. 6 to 8 of the paper) its driver needed 0.2 % of \
-         a CPU, and Q/T = 0.3 % was enough for all of its throughput."
-            .to_owned(),
-    );
+         a CPU, and Q/T = 0.3 % was enough for all of its throughput.",
+    ]);
 }
 
 #[cfg(test)]

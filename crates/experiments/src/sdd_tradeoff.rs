@@ -392,12 +392,11 @@ fn claims(findings: &mut Findings, outcomes: &[Outcome]) {
 }
 
 fn differences(findings: &mut Findings) {
-    findings.differences.push(
+    findings.differ([
         "The paper reserves for the interrupt thread of a network card; its softirq thread has no reservation, \
          and does most of the work. Here one kernel thread (threaded NAPI) does all of the work. So its \
-         reservations are larger: as large as SCHED_DEADLINE admits on one CPU beside the player's."
-            .to_owned(),
-    );
+         reservations are larger: as large as SCHED_DEADLINE admits on one CPU beside the player's.",
+    ]);
     findings.differences.push(format!(
         "No wire limits the packets. They are datagrams at the rate at which the thread needs {:.0} % of the \
          CPU, instead of netperf's packets over 100 Mbit/s. Each passes a filter of 3000 divisions, which makes \
@@ -409,11 +408,10 @@ fn differences(findings: &mut Findings) {
          frame out.",
         FRAME.0, FRAME.1
     ));
-    findings.differences.push(
+    findings.differ([
         "Kernels without HRTICK enforce budgets at ticks: a reservation gets up to a tick more than its budget at \
-         once, and less after that."
-            .to_owned(),
-    );
+         once, and less after that.",
+    ]);
 }
 
 #[cfg(test)]

@@ -164,10 +164,9 @@ pub(super) fn factors(context: &Context, kernel: &Kernel) -> Result<Findings, Fa
         gains.holds().filter(|_| !context.stopped()),
     );
     needs_time(claim, paper_time);
-    findings.differences.push(
-        "U_W = 0.7 and 0.8 are left out to save time, and 1.0 because a kernel gives real-time threads 95 % of a CPU."
-            .to_owned(),
-    );
+    findings.differ([
+        "U_W = 0.7 and 0.8 are left out to save time, and 1.0 because a kernel gives real-time threads 95 % of a CPU.",
+    ]);
     Ok(findings)
 }
 

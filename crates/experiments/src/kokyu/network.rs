@@ -681,13 +681,12 @@ impl Network {
     }
 
     fn notes(&self, findings: &mut Findings) {
-        findings.differences.push(
+        findings.differ([
             "The paper has no network latency. Its values are flushed to other processors at their deadlines. \
              Here each value leaves when its job is complete, and the latency takes from the time that is left \
              until the deadline. Live, a thread between two cables holds each datagram for the latency, since \
-             many kernels lack a queueing discipline for this (netem)."
-                .to_owned(),
-        );
+             many kernels lack a queueing discipline for this (netem).",
+        ]);
         let way = |(latency, ways): (&u64, &Histogram)| {
             let us = ways.percentile(50)? as f64 / 1e3;
             Some(format!("{us:.0} us where {} us are added", latency * 1000 / SHRINK))

@@ -153,13 +153,12 @@ pub(super) fn add(context: &Context, each: Span, findings: &mut Findings) -> Res
     ]);
     controller::table(&all, "In a row: the best single strategy and the controller", findings);
     controller::claims_in_a_row(&all, each >= LONG, findings);
-    findings.differences.push(
+    findings.differ([
         "The paper's trial runs through its regions in a row. Here that is the second simulation; in the first one, \
          as on the kernel, each region begins idle, so that it can be told what is its own. In a row one plan has \
          the operations of all regions, with the worst-case execution times of the last one; those that a region \
-         has no use for take a nanosecond there and are not counted."
-            .to_owned(),
-    );
+         has no use for take a nanosecond there and are not counted.",
+    ]);
     Ok(())
 }
 
