@@ -105,21 +105,8 @@ pub(crate) fn sum_up(stats: &Stats, silence: Silence) -> String {
 /// An interval: its tasks, then a line for its CPUs.
 pub(crate) fn interval(from: Time, to: Time, stats: &Stats, rows: Rows) -> String {
     let part = |part: Option<f64>| part.map_or_else(|| "-".to_owned(), percent);
-    let mut table = Table::new(&[
-        "task",
-        "released",
-        "completed",
-        "missed",
-        "open",
-        "cpu",
-        "exec mean",
-        "max",
-        "resp mean",
-        "max",
-        "laxity min",
-        "preempt",
-        "migrate",
-    ]);
+    let heads = "task|released|completed|missed|open|cpu|exec mean|max|resp mean|max|laxity min|preempt|migrate";
+    let mut table = Table::headed(heads);
     for task in &stats.tasks {
         let execution = |of: fn(&Summary<u64>) -> u64| {
             or_dash(task.execution_ns.as_ref().map(|summary| time(Span::from_ns(of(summary)))))

@@ -72,6 +72,11 @@ impl Table {
         Table { rows: vec![head.iter().map(|cell| (*cell).to_owned()).collect()] }
     }
 
+    /// The headings stand in one text, with `|` between them.
+    pub(crate) fn headed(heads: &str) -> Table {
+        Table::new(&heads.split('|').collect::<Vec<_>>())
+    }
+
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }

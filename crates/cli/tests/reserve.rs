@@ -561,18 +561,7 @@ fn auto_finds_the_period_and_a_disturbed_thread_misses_no_more_than_before() {
     let _load = load();
     for attempt in 1.. {
         let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
-        command.args([
-            "--json",
-            "reserve",
-            "--auto",
-            "--probability",
-            "0.9",
-            "--observe",
-            "6s",
-            "--for",
-            "5s",
-            "--pid",
-        ]);
+        command.args("--json reserve --auto --probability 0.9 --observe 6s --for 5s --pid".split(' '));
         let output = command.arg(&player.thread).stdin(Stdio::null()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         // A machine that pauses for long hides a period; not each time.
@@ -688,18 +677,7 @@ fn auto_sizes_for_a_kernel_thread_that_takes_packets_in() {
     let output = std::thread::scope(|scope| {
         scope.spawn(|| send(&cable, &over));
         let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
-        command.args([
-            "--json",
-            "reserve",
-            "--auto",
-            "--probability",
-            "0.9",
-            "--observe",
-            "3s",
-            "--for",
-            "2s",
-            "--irq",
-        ]);
+        command.args("--json reserve --auto --probability 0.9 --observe 3s --for 2s --irq".split(' '));
         let output = command.arg(cable.right().device()).stdin(Stdio::null()).output();
         over.store(true, Ordering::Relaxed);
         output.unwrap()

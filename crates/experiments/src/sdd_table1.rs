@@ -55,20 +55,6 @@ const TABLE_I: [[f64; 12]; 3] = [
 ];
 /// A median of fewer jobs decides nothing.
 const JOBS_LEAST: u64 = 100;
-const COLUMNS: [&str; 12] = [
-    "exec avg",
-    "exec dev",
-    "exec max",
-    "exec min",
-    "arrival avg",
-    "arrival dev",
-    "arrival max",
-    "arrival min",
-    "resp avg",
-    "resp dev",
-    "resp max",
-    "resp min",
-];
 /// Period and CPU of each task.
 const TASKS: [(u64, u32); 3] = [(6, 0), (3, 1), (8, 1)];
 /// The releases repeat after this time.
@@ -171,13 +157,14 @@ fn table(measured: &[Option<&TaskStats>], simulated: &[Option<&TaskStats>]) -> C
         name: format!("task {}", i + 1),
         values: vec![TABLE_I[i].map(Some).to_vec(), values(measured[i]), values(simulated[i])],
     };
+    let of_each = |time: &str| ["avg", "dev", "max", "min"].map(|value| format!("{time} {value}"));
     Comparison {
         title: "Statistics of three periodic tasks".to_owned(),
         cite: "Table I",
         unit: "times in us",
         digits: 0,
         row_head: "task",
-        columns: COLUMNS.map(str::to_owned).to_vec(),
+        columns: ["exec", "arrival", "resp"].into_iter().flat_map(of_each).collect(),
         sources: vec![PAPER, MEASURED, "simulated"],
         rows: (0..3).map(row).collect(),
     }

@@ -241,18 +241,10 @@ fn tables(context: &Context, duration: Span, findings: &mut Findings) -> Result<
         unit: "times in ms and load in %, of the node whose table needs most; left over in % of the messages",
         digits: 2,
         row_head: "table",
-        columns: [
-            "receive period",
-            "receive WCET",
-            "send period",
-            "send WCET",
-            "load",
-            "left over",
-            "end to end",
-            "bound",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
+        columns: "receive period|receive WCET|send period|send WCET|load|left over|end to end|bound"
+            .split('|')
+            .map(str::to_owned)
+            .collect(),
         sources: vec![SIMULATED],
         rows,
     });

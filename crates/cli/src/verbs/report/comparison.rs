@@ -92,16 +92,8 @@ impl Comparison<'_> {
     }
 
     pub(super) fn table(&self) -> String {
-        let mut table = Table::new(&[
-            "response times",
-            "deadline",
-            "bound",
-            "simulated max",
-            "missed",
-            "measured p99",
-            "max",
-            "missed",
-        ]);
+        let heads = "response times|deadline|bound|simulated max|missed|measured p99|max|missed";
+        let mut table = Table::headed(heads);
         let missed = |seen: &Option<ResponseSummary>| {
             or_dash(seen.as_ref().and_then(|seen| Some(format!("{} of {}", seen.missed?, seen.jobs))))
         };

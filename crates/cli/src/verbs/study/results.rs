@@ -255,19 +255,7 @@ impl<'a> Results<'a> {
 
     /// A row per point and series.
     fn points(&self) -> Vec<Column> {
-        let mut rows = Rows::new(&[
-            "cpus",
-            "tasks",
-            "utilization",
-            "strategy",
-            "test",
-            "sets",
-            "yes",
-            "no",
-            "ratio",
-            "low",
-            "high",
-        ]);
+        let mut rows = Rows::new("cpus tasks utilization strategy test sets yes no ratio low high");
         for ((point, counts), sets) in self.definition.points.iter().zip(&self.counts).zip(&self.sets) {
             for (series, count) in
                 self.definition.series.iter().zip(counts).filter(|(series, _)| series.takes(point.cpus))
@@ -318,7 +306,7 @@ impl<'a> Results<'a> {
     }
 
     fn weights_table(&self) -> Vec<Column> {
-        let mut rows = Rows::new(&["cpus", "tasks", "strategy", "test", "sets", "yes", "no", "weighted"]);
+        let mut rows = Rows::new("cpus tasks strategy test sets yes no weighted");
         for Weighted { cpus, tasks, series, sets, yes, no, weighted } in self.weighted() {
             rows.row(vec![
                 Cell::Whole(cpus.into()),
@@ -337,7 +325,7 @@ impl<'a> Results<'a> {
     /// A row per ordered pair of series of one strategy.
     fn comparison(&self) -> Vec<Column> {
         let series = &self.definition.series;
-        let mut rows = Rows::new(&["strategy", "test", "other", "only", "contradictions"]);
+        let mut rows = Rows::new("strategy test other only contradictions");
         for ((a, b), pair) in &self.pairs {
             rows.row(vec![
                 Cell::Text(series[*a].strategy.name()),
@@ -483,16 +471,16 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(names: &[&str]) -> Rows {
-        let column = |name: &&str| Column {
-            name: (*name).to_owned(),
-            values: match *name {
+    fn new(names: &str) -> Rows {
+        let column = |name: &str| Column {
+            name: name.to_owned(),
+            values: match name {
                 "utilization" | "ratio" | "low" | "high" | "weighted" => Values::F64(Vec::new()),
                 "strategy" | "test" | "other" => Values::Text(Vec::new()),
                 _ => Values::I64(Vec::new()),
             },
         };
-        Rows { columns: names.iter().map(column).collect() }
+        Rows { columns: names.split(' ').map(column).collect() }
     }
 
     fn row(&mut self, cells: Vec<Cell>) {

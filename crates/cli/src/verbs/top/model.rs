@@ -207,45 +207,18 @@ impl Row {
 }
 
 /// The columns, the most important one first: on a narrow terminal the last ones go.
-const IMPORTANCE: [&str; 14] = [
-    "MISSED",
-    "LAXITY MIN",
-    "CPU",
-    "RESP MAX",
-    "DEADLINE",
-    "DONE",
-    "EXEC MAX",
-    "RESP P99",
-    "RESP MEAN",
-    "EXEC MEAN",
-    "BUDGET",
-    "PERIOD",
-    "PREEMPT",
-    "MIGRATE",
-];
+const IMPORTANCE: &str = "MISSED|LAXITY MIN|CPU|RESP MAX|DEADLINE|DONE|EXEC MAX|RESP P99|RESP MEAN|EXEC MEAN|BUDGET|\
+                          PERIOD|PREEMPT|MIGRATE";
 /// Width of the most important columns beside a task's name, plus the least width of a name.
 const BESIDE_NAMES: usize = 40;
 const NAME_MIN: usize = 12;
 
 /// Names are cut where they would leave no room for numbers.
 fn table(rows: &[&Row], columns: usize) -> Table {
-    let mut table = Table::new(&[
-        "TASK",
-        "CPU",
-        "EXEC MEAN",
-        "EXEC MAX",
-        "BUDGET",
-        "PERIOD",
-        "DEADLINE",
-        "RESP MEAN",
-        "RESP P99",
-        "RESP MAX",
-        "LAXITY MIN",
-        "MISSED",
-        "DONE",
-        "PREEMPT",
-        "MIGRATE",
-    ]);
+    let mut table = Table::headed(
+        "TASK|CPU|EXEC MEAN|EXEC MAX|BUDGET|PERIOD|DEADLINE|RESP MEAN|RESP P99|RESP MAX|LAXITY MIN|MISSED|DONE|PREEMPT|\
+         MIGRATE",
+    );
     let span = |ns: Option<u64>| or_dash(ns.map(|ns| time(Span::from_ns(ns))));
     for row in rows {
         let (execution, response) = (row.executions.summary(), row.responses.summary());
@@ -327,7 +300,7 @@ impl View {
 
     /// The columns, that of the order right after what nobody may overlook.
     fn importance(&self) -> Vec<&'static str> {
-        let mut columns = IMPORTANCE.to_vec();
+        let mut columns: Vec<&str> = IMPORTANCE.split('|').collect();
         let sorted = match self.sort {
             Sort::Execution => "EXEC MAX",
             Sort::Response => "RESP MAX",
