@@ -5,13 +5,12 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard};
 
 use serde_json::Value;
 use takt_linux::{clock, foreign, tracing};
 use takt_model::{Span, Threads};
 
-use crate::command::{TAKT, takt};
+use crate::command::{TAKT, alone, takt};
 use crate::instants::{Instants, kills};
 
 mod command;
@@ -24,12 +23,6 @@ const GREEDY: &str =
 /// A process that wants 2 ms of each 20 ms or so, and starts a process each time.
 const MODEST: &str =
     "n=0; while [ $n -lt 600 ]; do n=$((n+1)); i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; sleep 0.02; done";
-
-/// One at a time: the CPUs are few.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 struct Guest {
     child: Child,
