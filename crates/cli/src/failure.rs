@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 
-/// The exit status of the command.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub(crate) enum Status {

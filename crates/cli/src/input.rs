@@ -296,7 +296,6 @@ pub(crate) fn system_of(path: &str, log: &Log) -> Result<System, Failure> {
     file::parse(text, &shown(path)).map_err(Failure::located)
 }
 
-/// The tasks and CPUs in pictures of a log.
 pub(crate) fn scene_of(path: &str, log: &Log) -> Scene {
     let name = system_of(path, log).map_or_else(|_| shown(path).into_owned(), |system| system.name);
     Scene::of_log(&name, log.definitions(), log.header().kinds)

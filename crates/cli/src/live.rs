@@ -19,7 +19,6 @@ pub(crate) struct Live(Arc<Mutex<State>>);
 struct State {
     /// From the log's head on.
     collector: Option<Collector>,
-    /// Whether jobs are kept one by one.
     keeps_jobs: bool,
     jobs: Option<Jobs>,
     latest: Time,

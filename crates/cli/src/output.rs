@@ -26,7 +26,6 @@ impl Target {
         self.0 == "-"
     }
 
-    /// How it is called in messages.
     pub(crate) fn shown(&self) -> Cow<'_, str> {
         if self.is_stdout() { Cow::Borrowed("standard output") } else { takt_model::file::one_line(&self.0) }
     }

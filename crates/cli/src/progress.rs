@@ -37,7 +37,6 @@ pub(crate) fn spinner(what: String) -> ProgressBar {
 /// Events between two looks at the bar: rare enough to cost nothing.
 const EVENTS_BETWEEN: u32 = 1 << 16;
 
-/// A sink that moves a bar along virtual time.
 pub(crate) struct ProgressSink<S> {
     inner: S,
     bar: ProgressBar,

@@ -41,7 +41,6 @@ impl Rows {
         text
     }
 
-    /// Says how many rows are left out, if any.
     fn say(self, text: &mut String, left_out: usize, what: &str) {
         let option = if self == Rows::MostUnlessAll { "--all, " } else { "" };
         if left_out > 0 {
@@ -148,7 +147,6 @@ impl Table {
         self.within(crate::output::terminal_width().unwrap_or(usize::MAX), indent)
     }
 
-    /// Its lines, however wide.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.within(usize::MAX, "").lines().map(str::to_owned).collect()
     }

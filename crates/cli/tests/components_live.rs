@@ -225,7 +225,6 @@ fn listening(folder: &Path, time: &str) -> KillOnDrop {
     run
 }
 
-/// The locked memory of a process.
 fn locked_kib(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:")?.strip_suffix("kB"));

@@ -242,7 +242,6 @@ fn live_refusal() -> Option<String> {
 
 struct Page {
     steps: Vec<Step>,
-    /// The names and contents of the files that it shows.
     files: Vec<(String, String)>,
 }
 

@@ -93,7 +93,6 @@ fn class(folder: &Path) -> &'static [&'static str] {
     panic!("another takt has divided the CPUs for a minute");
 }
 
-/// How a node runs: where it listens, and its peers.
 struct Node {
     listen: SocketAddr,
     peers: Vec<(usize, SocketAddr)>,

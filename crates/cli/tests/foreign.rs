@@ -59,7 +59,6 @@ impl Guest {
         }
     }
 
-    /// Its processes: itself, and what it has started.
     fn processes(&self) -> Vec<u32> {
         let all = tracing::threads();
         let parent = |id: u32| -> Option<u32> {

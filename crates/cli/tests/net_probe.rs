@@ -46,7 +46,6 @@ impl Server {
         Server(child, address)
     }
 
-    /// What it says at the signal TERM.
     fn end(mut self) -> Value {
         signal(&self.0, "-TERM");
         let mut text = String::new();

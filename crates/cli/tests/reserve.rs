@@ -360,7 +360,6 @@ fn what_no_thread_serves_is_refused_with_the_reason() {
     }
 }
 
-/// The control group with CPU time that a thread is in.
 fn group_of(id: u32) -> Option<PathBuf> {
     Place::of(id).ok().map(|place| place.folder)
 }

@@ -47,7 +47,6 @@ fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
     panic!("QEMU does not start")
 }
 
-/// The threads of a guest's vCPUs, as QEMU itself tells.
 fn vcpus(socket: &Path) -> Vec<u32> {
     let stream = until(|| UnixStream::connect(socket).ok());
     let (mut lines, mut out) = (BufReader::new(stream.try_clone().expect("a socket")).lines(), stream);

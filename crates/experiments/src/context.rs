@@ -43,17 +43,13 @@ pub(super) struct Context {
     pub(super) short: bool,
     duration: Option<Span>,
     repeat: Option<u32>,
-    /// The machine before it began.
     pub(super) machine: Machine,
     load: Option<String>,
-    /// Whether it measures a simulated experiment on this kernel.
     pub(super) live: bool,
-    /// The guest that it measures in.
     pub(super) lab: Option<LabMachine>,
     /// Whether all runs in virtual time.
     simulated: bool,
     signals: StopSignals,
-    /// A signal that a run within caught.
     caught: Cell<Option<Signal>>,
 }
 
@@ -147,7 +143,6 @@ impl Context {
         }
     }
 
-    /// The cause of an early end.
     pub(super) fn signal(&self) -> Option<Signal> {
         self.signals.caught().or_else(|| self.caught.get())
     }

@@ -259,9 +259,7 @@ fn medians(jobs: &[Vec<f64>]) -> Vec<Option<f64>> {
 /// Checks in several settings that each ratio is at most the one before.
 #[derive(Default)]
 struct Ordered {
-    /// Whether some ratio was not known.
     open: bool,
-    /// Whether some ratio was above zero.
     shown: bool,
     refuted: bool,
 }

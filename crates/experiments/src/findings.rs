@@ -79,9 +79,7 @@ impl Claim {
 
 pub(super) struct Drawn {
     pub(super) file: String,
-    /// The chart as a file of its own.
     pub(super) alone: String,
-    /// The same chart for the page.
     pub(super) picture: Picture,
 }
 
@@ -230,7 +228,6 @@ impl Comparison {
     }
 }
 
-/// Nanoseconds as microseconds, for tables.
 pub(super) fn us(ns: u64) -> f64 {
     ns as f64 / 1e3
 }

@@ -93,7 +93,6 @@ fn whole_seconds(span: Span) -> Span {
     if span.as_ns() < second { span } else { Span::from_ns(span.as_ns() / second * second) }
 }
 
-/// Simulates each region by itself, under each variant.
 fn simulated(context: &Context, each: Span) -> Result<Outcomes, Failure> {
     let mut all = Outcomes { variants: variants(), outcomes: Vec::new(), lost: Vec::new(), each };
     for variant in &all.variants {

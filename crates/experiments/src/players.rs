@@ -59,7 +59,6 @@ pub(super) fn periods(ns: u64) -> f64 {
     ns as f64 / PERIOD.as_ns() as f64
 }
 
-/// The column heads of [`numbers`].
 pub(super) const NUMBERS: [&str; 4] = ["avg", "dev", "p99", "max"];
 
 pub(super) fn numbers(times: Option<&Summary<u64>>) -> Vec<Option<f64>> {

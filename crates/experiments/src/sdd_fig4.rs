@@ -105,7 +105,6 @@ impl Measured {
         self.greedy[i].map(|ran| ran.share() / (q as f64 / t as f64))
     }
 
-    /// The fewest periods of a greedy task.
     fn periods(&self) -> u64 {
         let of = |(ran, (_, t)): (&Option<CpuUse>, (u64, u64))| {
             ran.map_or(0, |ran| ran.to.saturating_since(ran.from).as_ns() / Span::from_us(t * self.scale).as_ns())

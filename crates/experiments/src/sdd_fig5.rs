@@ -58,7 +58,6 @@ const FRAMES_LEAST: u64 = 299;
 const LENGTH: Span = Span::from_ms(14_000);
 const LENGTH_SHORT: Span = Span::from_ms(4_000);
 
-/// CPU time of each frame.
 fn film(seed: u64, length: Span) -> Film {
     let (quiet, demanding) = (frames_of("quiet", (4, 6)), frames_of("demanding", (35, 37)));
     players::film(seed, length, |k| if DEMANDING.contains(&(k % SCENE)) { &demanding } else { &quiet })

@@ -89,7 +89,6 @@ struct Measured {
     executions: Histogram,
 }
 
-/// One result of all tests.
 type Source<'a> = (&'a [Measured], fn(&Measured) -> &Histogram);
 
 fn reproduce(context: &Context) -> Result<Findings, Failure> {

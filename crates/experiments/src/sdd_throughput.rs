@@ -109,7 +109,6 @@ struct Measured {
     /// By row of Table VII: readings of the file.
     files: Vec<Vec<Reader>>,
     driver: Option<TaskStats>,
-    /// Rows that the kernel did not admit.
     refused: usize,
 }
 
@@ -250,7 +249,6 @@ impl Measured {
         Ok(())
     }
 
-    /// Reads the file once in each reservation of Table VII.
     fn files(&mut self, context: &Context, repetition: u32) -> Result<(), Failure> {
         let seed = context.seed.wrapping_add(u64::from(repetition));
         let requests = requests_in(context.duration(FILE.0, FILE.1));

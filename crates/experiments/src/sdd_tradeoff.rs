@@ -96,7 +96,6 @@ fn trials() -> Vec<Trial> {
     }));
     trials
 }
-/// The indices of trials in that list.
 const PACKETS_ALONE: usize = 0;
 const PLAYER_ALONE: usize = 1;
 const PLAYER_OTHER: usize = 2;
@@ -269,7 +268,6 @@ fn perform(
     Ok(Ok(outcome))
 }
 
-/// The throughput relative to that of packets alone.
 fn share(outcomes: &[Outcome], trial: usize) -> Option<f64> {
     Some(outcomes.get(trial)?.throughput? / outcomes.get(PACKETS_ALONE)?.throughput?)
 }

@@ -149,7 +149,6 @@ impl Drop for Traffic {
     }
 }
 
-/// Waits for a thread's report about its start.
 fn answer(ready: &std::sync::mpsc::Receiver<Result<(), String>>) -> Result<(), Failure> {
     match ready.recv_timeout(Duration::from_secs(10)) {
         Ok(Ok(())) => Ok(()),

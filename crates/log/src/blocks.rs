@@ -121,7 +121,6 @@ impl<R: io::Read> Blocks<R> {
         self.count(BLOCK_HEAD + head.length as usize);
     }
 
-    /// Passes over all that is left, as damage.
     pub(crate) fn discard_rest(&mut self) -> io::Result<()> {
         self.skipping = false;
         while self.fill(1)? {

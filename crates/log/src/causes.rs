@@ -58,7 +58,6 @@ const PARTS_MAX: usize = 1024;
 pub struct Causes {
     rules: Rules,
     definitions: Definitions,
-    /// Whether there is a task with a deadline.
     can_be_late: bool,
     /// By stream and CPU.
     cpus: BTreeMap<(u32, u32), Cpu>,

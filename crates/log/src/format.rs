@@ -177,7 +177,6 @@ pub(crate) const fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// The head block's payload.
 pub(crate) fn encode_head(header: &Header, definitions: &Definitions, slots_log2: u8) -> Vec<u8> {
     let mut out = Vec::new();
     out.put_uint(VERSION);

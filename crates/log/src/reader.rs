@@ -72,7 +72,6 @@ struct Cursor {
     /// The offsets in the buffer of its next record and of the end of its payload.
     at: usize,
     stop: usize,
-    /// Records still to come.
     records: u32,
     /// Events that are missing before it; zero once reported.
     lost: u64,

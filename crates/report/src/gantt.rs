@@ -42,10 +42,8 @@ pub struct GanttBuilder {
 struct OpenTask {
     segments: VecDeque<Segment>,
     marks: VecDeque<Mark>,
-    /// The stretch that goes on.
     open: Option<Segment>,
     pending: u64,
-    /// Whether any job was released.
     seen: bool,
 }
 
@@ -384,14 +382,12 @@ impl Sink for GanttBuilder {
 }
 
 impl GanttOptions {
-    /// Whether `task` may have a row.
     fn draws(&self, scene: &Scene, task: usize) -> bool {
         scene.tasks.get(task).is_some_and(|task| {
             self.node.is_none_or(|only| only == task.node) && (self.tasks.is_empty() || self.tasks.contains(&task.name))
         })
     }
 
-    /// Whether `server` may have a lane.
     fn draws_server(&self, scene: &Scene, server: usize) -> bool {
         let of_node = |node: NodeId| self.node.is_none_or(|only| only == node);
         self.tasks.is_empty() && scene.servers.get(server).is_some_and(|server| of_node(server.node))

@@ -48,7 +48,6 @@ pub(crate) struct LaneKeeper {
 }
 
 impl LaneKeeper {
-    /// How many points this event adds.
     pub(crate) fn event(&mut self, scene: &Scene, server: usize, now: Time, event: &Event) -> usize {
         let Some(def) = scene.servers.get(server) else { return 0 };
         let before = self.levels.len();

@@ -41,7 +41,6 @@ impl fmt::Display for Px {
     }
 }
 
-/// The lines of a chart's grid, and the labels of its ticks.
 #[derive(Default)]
 pub(crate) struct Grid {
     lines: String,

@@ -62,7 +62,6 @@ pub(crate) struct Deliveries<T> {
 struct Stream<T> {
     /// The task whose job completed last: the receiving task, when a message is received.
     completed: Option<usize>,
-    /// The instant of what was taken.
     at: Time,
     taken: Vec<(JobKey, T)>,
 }
@@ -78,7 +77,6 @@ impl<T> Deliveries<T> {
         self.streams.entry(stream).or_insert_with(|| Stream { completed: None, at: Time::ZERO, taken: Vec::new() })
     }
 
-    /// A job of this task has completed.
     pub(crate) fn completed(&mut self, stream: u32, task: usize) {
         self.stream(stream).completed = Some(task);
     }
@@ -115,7 +113,6 @@ impl<T> Deliveries<T> {
     }
 }
 
-/// The flow of a hop's task, by its name.
 fn flow_of(name: &str) -> Option<&str> {
     Some(name.rsplit_once('/')?.0)
 }
@@ -124,14 +121,12 @@ fn flow_of(name: &str) -> Option<&str> {
 pub(crate) struct ArrowKeeper {
     /// By task and number of the message: when it was sent, and by which job.
     open: BTreeMap<(usize, u64), (Time, u64)>,
-    /// The open messages in the order of their sends.
     sends: BTreeSet<(Time, usize, u64)>,
     deliveries: Deliveries<Arrow>,
     arrows: VecDeque<Arrow>,
 }
 
 impl ArrowKeeper {
-    /// How many arrows this event adds.
     pub(crate) fn event(&mut self, scene: &Scene, stream: u32, now: Time, event: &Event) -> usize {
         let before = self.arrows.len();
         match *event {
@@ -171,7 +166,6 @@ impl ArrowKeeper {
         self.arrows.len() - before
     }
 
-    /// The send of a message that is on its way no longer.
     fn take(&mut self, task: usize, message: u64) -> Option<(Time, u64)> {
         let (sent, number) = self.open.remove(&(task, message))?;
         self.sends.remove(&(sent, task, message));

@@ -375,7 +375,6 @@ impl<W: io::Write> PerfettoWriter<W> {
         self.track_event(now, SLICE_END, task_track(task), 0, args);
     }
 
-    /// Ends the slice within the job's slice and begins another.
     fn phase(&mut self, now: Time, task: TaskId, name: &str, args: &[(u64, Value<'_>)]) {
         let Some(Some((_, inner))) = self.slices.get_mut(task.index()) else { return };
         if std::mem::replace(inner, true) {

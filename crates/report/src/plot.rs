@@ -9,7 +9,6 @@ use crate::axis::{round_unit, short};
 use crate::markup::{Esc, Grid, Px};
 
 pub(crate) struct Line<'a> {
-    /// CSS class that sets its colour.
     pub(crate) class: String,
     /// For the legend and the tooltip.
     pub(crate) name: String,
@@ -265,7 +264,6 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// The largest share.
     pub(crate) fn most(&self) -> f64 {
         let maxima = [self.bound, self.simulated.map(|(_, max)| max), self.measured.map(|(_, max)| max)];
         maxima.into_iter().flatten().fold(0.0, f64::max)

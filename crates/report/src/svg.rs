@@ -128,7 +128,6 @@ struct Entry {
     text: String,
 }
 
-/// The classes of a lane's areas.
 const LEVELS: [(&str, Charging); 3] =
     [("level", Charging::Not), ("level paid", Charging::Job), ("level idle", Charging::Idle)];
 const TOP: f64 = 30.0;
@@ -232,7 +231,6 @@ impl<'a> Drawing<'a> {
         self.out.push_str(&grid.svg("\n"));
     }
 
-    /// The height on which the bars of a line stand.
     fn base(&self, y: f64, h: f64) -> f64 {
         y + h - if h >= 30.0 { 8.0 } else { 4.0 }
     }
@@ -286,7 +284,6 @@ impl<'a> Drawing<'a> {
         self.marks(row, base, h);
     }
 
-    /// The tooltip of a line's name.
     fn explain(&self, line: &Line<'_>, name: &str) -> String {
         let Line::Server(lane) = line else { return name.to_owned() };
         let Some(def) = self.gantt.scene.servers.get(lane.server) else { return name.to_owned() };
@@ -658,7 +655,6 @@ fn tooltip(gantt: &Gantt, task: usize, segment: &Segment) -> String {
     format!("{name} job {}: {doing}{late}\n{} to {} ({length})", segment.job, clock(segment.from), clock(segment.to))
 }
 
-/// A description for readers who cannot see the chart.
 fn describe(gantt: &Gantt) -> String {
     let mut text = format!("Schedule from {} to {}.", clock(gantt.from), clock(gantt.to));
     for row in gantt.rows.iter().take(40) {

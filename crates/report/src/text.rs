@@ -44,7 +44,6 @@ enum Cell {
     },
 }
 
-/// How much of a cell is busy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Share {
     Little,
@@ -165,7 +164,6 @@ struct Printer<'a> {
     label: usize,
     cells: usize,
     starts: Vec<u64>,
-    /// Messages by sender and receiver.
     ways: Vec<(String, Vec<&'a Arrow>)>,
 }
 

@@ -70,7 +70,6 @@ impl Times {
         let scaled = u64::try_from(scaled).unwrap_or(u64::MAX);
         scaled.saturating_add_signed(self.offset)
     }
-    /// Whether 64 bits hold this time.
     #[must_use]
     pub(crate) fn fit(self, raw: u64) -> bool {
         let scaled = (u128::from(raw) * u128::from(self.mult)) >> self.shift.min(127);

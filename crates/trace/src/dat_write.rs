@@ -68,9 +68,7 @@ pub struct DatWriter<F> {
     file: F,
     endian: Endian,
     page: u32,
-    /// The place of the table of CPUs.
     table: u64,
-    /// The place of the first page.
     base: u64,
     /// The most that all CPUs may take together.
     room: u64,

@@ -75,7 +75,6 @@ impl Number {
     fn new(offset: usize, size: usize) -> Self {
         Number { offset, unused: 64 - 8 * size as u32 }
     }
-    /// The first byte after it.
     fn end(self) -> usize {
         self.offset.saturating_add(8 - self.unused as usize / 8)
     }
@@ -148,7 +147,6 @@ impl Recipe {
         }
     }
 
-    /// All numbers and texts that it reads.
     fn places(&self) -> (Vec<Number>, Vec<Text>) {
         let thread = |at: &ThreadAt| ([at.pid].into_iter().chain(at.prio), at.comm);
         match self {

@@ -220,7 +220,6 @@ pub struct Recording<'a> {
     losses: Vec<Loss>,
     /// The traced machine's kind, as its kernel names it.
     machine: String,
-    /// The tracer that the heading of a text names.
     tracer: String,
     /// Its times are counts without a unit.
     counts: bool,

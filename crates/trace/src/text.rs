@@ -19,9 +19,7 @@ pub(crate) enum Line<'a> {
         time: u64,
         /// The time is a whole number without a unit: of a clock that counts something else.
         counted: bool,
-        /// On which CPU.
         cpu: u32,
-        /// Which thread ran there.
         pid: Pid,
         /// Whether the thread acted itself, where the trace's flags say so.
         context: Context,
@@ -30,7 +28,6 @@ pub(crate) enum Line<'a> {
     },
     /// The kernel lost events of a CPU.
     Lost {
-        /// Whose.
         cpu: u32,
         /// How many, where it says so.
         count: Option<u64>,
@@ -170,7 +167,6 @@ fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     (at > 0).then(|| (value, &text[at..]))
 }
 
-/// A number with a sign.
 fn signed(text: &[u8]) -> Option<(i64, &[u8])> {
     match text.strip_prefix(b"-") {
         Some(rest) => number(rest).and_then(|(value, rest)| Some((0_i64.checked_sub_unsigned(value)?, rest))),

@@ -215,7 +215,6 @@ fn command(options: &args::Sim, duration: Span, seed: u64) -> String {
     command + " -o missed.takt"
 }
 
-/// The meaning of a simulation without a miss.
 pub(crate) fn silence(system: &System, duration: Span) -> Silence {
     if takt_report::is_no_proof(system, duration) { Silence::NoProof } else { Silence::Plain }
 }

@@ -114,7 +114,6 @@ pub(super) struct Hop {
 
 pub(super) struct Observed {
     hops: BTreeMap<TaskId, Hop>,
-    /// Messages that were dropped.
     lost: u64,
     missed: Vec<TaskId>,
 }

@@ -65,7 +65,6 @@ pub(super) const HERE: Kernel = Kernel {
 
 /// The load of Fig. 6. The kernel gives real-time threads 95 % of a CPU, so it is not 1.0.
 const LOAD: f64 = 0.9;
-/// A simulation with the costs that a live run measured.
 const CHARGED: &str = "simulated with measured costs";
 
 struct Setting {

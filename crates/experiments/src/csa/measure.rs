@@ -56,7 +56,6 @@ pub(super) fn run(
     run_system(&domains.system(rule, etf), seed, duration)
 }
 
-/// Runs a System whose components are domains.
 pub(super) fn run_system(system: &System, seed: u64, duration: Span) -> Result<Responsiveness, Failure> {
     let mut jobs = Jobs::of(system);
     simulate(system, &SimOptions { duration, seed, node: None }, &mut jobs)

@@ -49,7 +49,6 @@ impl Setup {
         }
     }
 
-    /// The Systems of two workloads under a rule.
     fn systems(self, workloads: &[Domains; 2], rule: ServerRule) -> Vec<System> {
         match self {
             Setup::Alone => workloads.iter().map(|domains| domains.system(rule, 100)).collect(),

@@ -18,10 +18,8 @@ pub(super) struct Batches {
     pub(super) left_over: u64,
     /// The most messages that waited at the start of a receiving job.
     pub(super) waiting_max: u64,
-    /// The longest end-to-end response of each flow.
     pub(super) responses: Vec<Span>,
     pub(super) missed: u64,
-    /// Messages that receiving jobs took.
     pub(super) received: u64,
 }
 

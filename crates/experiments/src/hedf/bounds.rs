@@ -44,7 +44,6 @@ fn traffic(cluster: &Cluster, client: usize, counts: impl Fn(usize) -> bool) -> 
     Some(Traffic { burst: u64::try_from(most.div_euclid(SCALE) + 1).ok()?, rate: u64::try_from(rate).ok()? })
 }
 
-/// All requests of a client that go to other nodes.
 pub(super) fn all_requests(cluster: &Cluster, client: usize) -> Option<Traffic> {
     traffic(cluster, client, |receiver| receiver != client)
 }

@@ -34,7 +34,6 @@ pub(super) struct Cluster {
     /// The classes of each egress: requests and replies together in one, or one for each.
     pub(super) classes: Vec<ClassSpec>,
     pub(super) period: Span,
-    /// The most messages of a frame.
     pub(super) burst: u64,
     /// D: deadlines are uniform in [D, 2 D] from the message's creation.
     pub(super) deadline: Span,
@@ -115,7 +114,6 @@ pub(super) struct Client {
     draw: Draw,
 }
 
-/// A message that a client is about to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Planned {
     pub(super) number: u64,
@@ -140,7 +138,6 @@ impl Client {
         Client { node, offset, frame: 0, made: 0, draw }
     }
 
-    /// When its next frame is due.
     pub(super) fn due(&self, cluster: &Cluster) -> Option<Time> {
         let after = cluster.period.checked_mul(self.frame)?.checked_add(self.offset)?;
         Time::ZERO.checked_add(after)
@@ -175,7 +172,6 @@ struct Node {
     port: Port,
     /// When the egress wants to be woken.
     wake: Option<Time>,
-    /// Whether a packet is on the line.
     sending: bool,
     /// By class.
     gates: Vec<Gate>,
@@ -190,7 +186,6 @@ struct Node {
 struct Gate {
     /// The egress has the same.
     bucket: Option<TokenBucket>,
-    /// When it last opened.
     opened: Time,
 }
 
@@ -239,7 +234,6 @@ impl<'a> World<'a> {
         })
     }
 
-    /// The earliest event, and when.
     fn next(&self) -> Option<(Time, What)> {
         let mut next: Option<(Time, What)> = None;
         let mut offer = |at: Option<Time>, what: What| {
@@ -330,7 +324,6 @@ impl<'a> World<'a> {
         first.saturating_add(tick.checked_mul(ticks).unwrap_or(Span::MAX))
     }
 
-    /// The first bit of a packet goes out.
     fn start(&mut self, at: usize, class: usize, packet: Packet, end: Time) {
         self.nodes[at].sending = true;
         let gate = &mut self.nodes[at].gates[class];

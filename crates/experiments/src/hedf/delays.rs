@@ -55,7 +55,6 @@ pub(super) struct Delay {
 }
 
 impl Delay {
-    /// In the network alone.
     pub(super) fn network(self) -> Span {
         self.all.saturating_sub(self.tokens)
     }
@@ -232,7 +231,6 @@ pub(super) fn distributions(file: &str, title: &str, caption: &str, names: &[&st
 /// How many of the first frames are drawn, in ms.
 const DRAWN_MS: u64 = 60;
 
-/// What the first node's client sends in each millisecond.
 fn bandwidth(measured: &[Measured]) -> Drawn {
     let names = ["no shares", "shares"];
     let series = measured.iter().zip(names).enumerate().map(|(colour, (measured, name))| {
@@ -276,7 +274,6 @@ fn needs_rounds(context: &Context, claim: &mut Claim) {
     claim.needs(rounds(context), LEAST, "seconds of a run");
 }
 
-/// Whether all round trips keep to their bounds, in words.
 fn bounded(name: &str, delays: &[Delay], bounds: Option<&RoundTrips>) -> (String, bool) {
     let Some(bounds) = bounds else { return (format!("{name}: no bound"), false) };
     let all = delays.iter().map(|delay| (delay.client, delay.server, delay.all));

@@ -70,7 +70,6 @@ fn hops_of(context: &Context, setup: &Setup, duration: Span) -> Result<Vec<Hop>,
     Ok((1..).zip(setup.hops.iter().copied()).map(hop).collect())
 }
 
-/// The three set-ups by equation, by bound and by simulation.
 fn counts(context: &Context, duration: Span, findings: &mut Findings) -> Result<(), Failure> {
     let mut hops = Vec::new();
     for setup in setups() {
@@ -105,7 +104,6 @@ fn counts(context: &Context, duration: Span, findings: &mut Findings) -> Result<
     Ok(())
 }
 
-/// How often a receiving job took so many messages.
 fn picture(hops: &[Hop], duration: Span) -> Drawn {
     let series = hops.iter().enumerate().map(|(colour, hop)| {
         let jobs = hop.counts.iter().sum::<u64>().max(1) as f64;

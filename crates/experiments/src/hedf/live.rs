@@ -74,7 +74,6 @@ pub(super) struct Run<'a> {
 #[derive(Default)]
 pub(super) struct Outcome {
     pub(super) messages: Vec<ClientRecord>,
-    /// Frames that waited for the one before.
     pub(super) blocked: u64,
     /// How late a frame was made at most, if it waited for no other.
     pub(super) sender_late: Span,
@@ -84,7 +83,6 @@ pub(super) struct Outcome {
     pub(super) dropped: u64,
     /// Packets of other traffic.
     pub(super) background: u64,
-    /// It was told to end early.
     pub(super) stopped: bool,
 }
 
@@ -106,7 +104,6 @@ impl Lab {
         Ok(())
     }
 
-    /// Limits the bridge's ports to the nodes.
     pub(super) fn share_ports(&mut self, link: &Link) -> Result<(), Failure> {
         // The bridge forwards without SO_PRIORITY.
         let of = tc::Match::ToPort(PORTS[0], PORTS[0]);
@@ -117,7 +114,6 @@ impl Lab {
         Ok(())
     }
 
-    /// Packets that full queues of the devices have dropped.
     pub(super) fn dropped(&mut self) -> u64 {
         let each = self.shares.iter_mut().filter_map(|applied| applied.status().ok());
         each.flat_map(|status| status.classes).map(|class| class.counters.dropped).sum()

@@ -90,7 +90,6 @@ impl Outcome {
         Outcome::from_in_time(ran.messages.iter().map(Message::in_time))
     }
 
-    /// Whether each message was in time.
     pub(super) fn from_in_time(messages: impl Iterator<Item = bool>) -> Outcome {
         messages.fold(Outcome::default(), |of, in_time| Outcome {
             messages: of.messages + 1,

@@ -25,9 +25,7 @@ const LEAST_S: u64 = 20;
 struct Point {
     flows: u32,
     outcomes: Vec<Outcome>,
-    /// The share of flows whose deadline `check` proves.
     proven: Vec<f64>,
-    /// Whether no response exceeds what was proven.
     within: Vec<bool>,
 }
 

@@ -21,7 +21,6 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::findings::{Comparison, Drawn, Findings, Row, SIMULATED};
 
-/// The longest row of switches.
 const SWITCHES: u32 = 6;
 /// The nodes that send, and the flows of each.
 const SENDERS: u32 = 4;
@@ -67,7 +66,6 @@ impl Control {
 }
 
 struct Outcome {
-    /// What is proven.
     bound: Span,
     seen: Histogram,
 }

@@ -29,7 +29,6 @@ pub(super) struct Leg {
     pub(super) made: u64,
     /// Legs complete by the end of the frame in which their chain began.
     pub(super) by_frame: u64,
-    /// Requested legs that were omitted.
     pub(super) cancelled: u64,
 }
 

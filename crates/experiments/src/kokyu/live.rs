@@ -32,9 +32,7 @@ const QUIET: u64 = 50;
 struct WindowResult {
     simulated: Outcome,
     live: Outcome,
-    /// Why critical jobs were late, if the kernel was recorded.
     causes: Option<Causes>,
-    /// The total of the pauses that the watch saw.
     paused: Span,
     /// Log entries that found no room.
     lost: u64,
@@ -363,7 +361,6 @@ impl Live {
         self.lost() == 0 && self.rejected() == 0
     }
 
-    /// Whether windows are long enough for the claims.
     fn is_long_enough(&self) -> bool {
         self.window >= LEAST
     }

@@ -55,7 +55,6 @@ const BACKLOG: u32 = 56;
 /// The most attempts at a window, if the nodes knew each other too late.
 const TRIES: u32 = 3;
 
-/// Outcomes of the deadlines on the other node.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Met {
     due: u64,
@@ -254,7 +253,6 @@ impl Terminal {
     }
 }
 
-/// Connects a channel as a node in the namespace of an end.
 fn connect(
     end: &takt_linux::net::End,
     channel: &Channel,
@@ -376,7 +374,6 @@ struct Network {
     window: Span,
 }
 
-/// Calls `value` for each region, latency and variant.
 fn each<T>(mut value: impl FnMut(usize, usize, Variant) -> Result<T, Failure>) -> Result<All<T>, Failure> {
     let mut all = Vec::new();
     for region in REGIONS {
@@ -493,7 +490,6 @@ impl Network {
         self.each.as_ns() as f64 / 1e9
     }
 
-    /// The length of a window in seconds of the application.
     fn window_seconds(&self) -> f64 {
         (self.window.as_ns() * SHRINK) as f64 / 1e9
     }

@@ -109,7 +109,6 @@ impl Outcomes {
         lost.into_iter().flatten().filter(is_kept).count()
     }
 
-    /// Regions in which a variant loses critical deadlines.
     pub(super) fn losing(&self, variant: Variant) -> Vec<usize> {
         let missed = self.under(variant).iter().map(|outcome| outcome.critical.missed);
         missed.enumerate().filter(|(_, missed)| *missed > 0).map(|(region, _)| region).collect()

@@ -22,7 +22,6 @@ use takt_model::{Criticality, Span, TaskId, Time};
 use super::window::{After, Subscriptions};
 use super::{Comparison, FLUSH, Failure, PROCESSING, Row};
 
-/// The type of the events that carry values.
 const VALUES: u32 = 1;
 /// The type of readings. Their source is the proxy's task. They do not expire within a window.
 const READINGS: u32 = 2;
@@ -82,7 +81,6 @@ impl Replicated {
         self.readings == self.released && (1..=self.released).contains(&self.processed)
     }
 
-    /// The share of critical values that missed their flush.
     pub(super) fn critical_late(&self) -> f64 {
         self.late[0] as f64 / self.written[0].max(1) as f64
     }
@@ -148,7 +146,6 @@ impl Replication {
         &self.given
     }
 
-    /// The action after each job of a task.
     pub(super) fn after(&self, task: TaskId) -> After {
         let (values, ttl, end) = (self.values.clone(), self.ttl, self.end);
         if self.flush == Some(task) {

@@ -76,10 +76,8 @@ pub(super) fn cpus(context: &Context) -> Result<[u32; 2], Failure> {
     Ok([first, second])
 }
 
-/// The action of a handler after its job's work.
 pub(super) type After = Box<dyn FnMut(&Job<'_>) + Send>;
 
-/// The subscriptions of operations that events release.
 pub(super) type Subscriptions = BTreeMap<TaskId, Subscription>;
 
 pub(super) struct Window<'a> {
@@ -97,11 +95,9 @@ pub(super) struct Ran {
     pub(super) pauses: Vec<Pause>,
     /// Log entries that found no room, of the dispatcher and of the kernel.
     pub(super) lost: u64,
-    /// Why critical jobs were late, if the kernel was recorded.
     pub(super) causes: Option<Causes>,
 }
 
-/// Why jobs were late, by the kernel's events.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Causes {
     pub(super) late: u64,
@@ -121,7 +117,6 @@ impl Causes {
         self
     }
 
-    /// Late jobs without a recorded cause.
     pub(super) fn unknown(&self) -> u64 {
         let known = Cause::ALL.iter().zip(&self.mainly).filter(|(cause, _)| **cause != Cause::Unknown);
         self.late - self.by_load - known.map(|(_, count)| count).sum::<u64>()

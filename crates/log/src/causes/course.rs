@@ -125,7 +125,6 @@ pub(super) struct Course {
     turns: VecDeque<(Time, Activity)>,
     /// In the order in which they ended.
     jobs: VecDeque<EndedJob>,
-    /// Whether jobs were forgotten.
     forgotten: bool,
     /// In the order in which they ended.
     stops: VecDeque<Stop>,
@@ -350,7 +349,6 @@ impl Course {
         sum.disturbance.give_to_hypervisor(self.stolen(part));
     }
 
-    /// The CPU's activity between two times, for a picture.
     pub(super) fn turns(
         &self,
         from: Time,

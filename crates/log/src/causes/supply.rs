@@ -13,7 +13,6 @@ pub(super) struct Supply {
 }
 
 impl Causes {
-    /// A server has no budget from now on.
     pub(super) fn use_up(&mut self, now: Time, server: u32) {
         if self.supply.used_up.insert(server) {
             self.update_waiting(now, server);

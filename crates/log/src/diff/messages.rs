@@ -60,7 +60,6 @@ type Key = (u64, u64);
 struct Way {
     /// Messages on their way, by their numbers.
     open: BTreeMap<u64, Key>,
-    /// How many messages of a job there were.
     counts: BTreeMap<u64, u64>,
 }
 

@@ -8,7 +8,6 @@ const NESTED_MAX: usize = 64;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Interrupt {
-    /// How often its handler began.
     pub(super) count: u64,
     /// The time of ended handlers, without the time of handlers nested in them.
     pub(super) busy: u64,
@@ -74,7 +73,6 @@ struct InterruptStack {
 struct Frame {
     irq: u32,
     entered: u64,
-    /// How long others ran within it.
     nested: u64,
 }
 

@@ -15,7 +15,6 @@ pub(super) struct Messages {
     sent: u64,
     received: u64,
     dropped_by: DropCounts,
-    /// Bytes that left on the link.
     bytes: u64,
     /// From send to the first bit on the link.
     link_waits: Histogram,

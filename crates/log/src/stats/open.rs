@@ -133,7 +133,6 @@ impl Open {
     }
 }
 
-/// Jobs that lost events have hidden.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Censored {
     pub(super) jobs: u64,

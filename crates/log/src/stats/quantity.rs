@@ -88,7 +88,6 @@ impl Distribution {
         Distribution { values, count: histogram.count() }
     }
 
-    /// `deadline` minus the values.
     fn less(self, deadline: u64) -> Self {
         let less = |value: i64| {
             let exact = i128::from(deadline) - i128::from(value);

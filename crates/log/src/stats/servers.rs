@@ -7,7 +7,6 @@ const PAYMENTS_MAX: usize = 65_536;
 
 #[derive(Clone, Debug)]
 pub(super) struct Server {
-    /// How long it paid.
     pub(super) supply: u64,
     /// How long it paid while none of its jobs ran.
     pub(super) idle: u64,
@@ -15,7 +14,6 @@ pub(super) struct Server {
     pub(super) paid: u64,
     pub(super) replenishments: u64,
     pub(super) exhaustions: u64,
-    /// How often it ran out of work.
     pub(super) idles: u64,
     /// The most that it supplied in any interval as long as its period. `None` where unknown.
     pub(super) supply_max: Option<u64>,

@@ -7,10 +7,8 @@ use takt_log::{
 };
 use takt_model::{NodeId, Span, TaskId, Time};
 
-/// An event with its stream and time.
 pub(crate) type Record = (u32, Time, Event);
 
-/// Numbers of every magnitude.
 fn number() -> impl Strategy<Value = u64> {
     (any::<u64>(), 0u32..64).prop_map(|(value, shift)| value >> shift)
 }

@@ -11,7 +11,6 @@ use crate::markup::Esc;
 use crate::plot::{Bar, percent};
 use crate::source::Source;
 
-/// One task as theory, simulation and measurement see it.
 pub(super) struct Compared<'a> {
     pub(super) id: TaskId,
     pub(super) task: &'a Task,

@@ -242,7 +242,6 @@ fn name_apart(system: &mut System) {
     }
 }
 
-/// Comments above the tasks of a canonical text.
 fn annotate(
     text: &str,
     kept: &[&InferredTask],

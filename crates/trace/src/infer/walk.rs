@@ -44,7 +44,6 @@ pub(crate) struct DeviationStatistics {
     pub(crate) serial: f64,
 }
 
-/// How far each point is from the strip's grid.
 pub(crate) fn deviations(points: &[Point], strip: &Strip) -> Vec<f64> {
     let period = strip.num as f64 / strip.den as f64;
     let first = points.first().map_or(0, |point| point.a);

@@ -86,13 +86,11 @@ pub(super) struct Thread {
     pub(super) comm: Comm,
     pub(super) prio: i32,
     pub(super) task: Option<TaskId>,
-    /// The threads that share its task.
     pub(super) whose: ThreadMatching,
     /// The log leaves it out.
     pub(super) passed_over: bool,
     pub(super) place: Place,
     pub(super) stage: Stage,
-    /// The number of its next job.
     pub(super) next: u64,
     pub(super) job: JobKey,
     /// When its last job arrived at the earliest.
@@ -106,7 +104,6 @@ pub(super) struct Thread {
     pub(super) calls_seen: bool,
     pub(super) call: Option<Call>,
     pub(super) last_class: Class,
-    /// When its last job started.
     pub(super) started: Time,
     /// When the sleep that it is in shall end.
     pub(super) timer: Option<Time>,
@@ -159,7 +156,6 @@ impl Thread {
         self.prio < 0
     }
 
-    /// Whether it is in a call that yields.
     pub(super) fn yields(&self) -> bool {
         self.call.is_some_and(|call| call.class == Class::Yield)
     }
@@ -175,7 +171,6 @@ impl Thread {
         }
     }
 
-    /// Whether going to sleep now ends a job.
     pub(super) fn blocks_at_boundary(&mut self, suspensions: bool) -> bool {
         if suspensions || !self.calls_seen {
             return true;
@@ -214,7 +209,6 @@ impl Thread {
         name(self.pid, &self.comm, self.whose)
     }
 
-    /// Nothing is known of it any more.
     pub(super) fn forget(&mut self) {
         (self.place, self.stage, self.yielded) = (Place::Unknown, Stage::Partial, false);
         (self.call, self.timer, self.woken) = (None, None, None);
@@ -227,7 +221,6 @@ impl Thread {
     }
 }
 
-/// All threads, by their ids.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     slots: Vec<Thread>,
@@ -282,7 +275,6 @@ impl Threads {
         self.slots.iter_mut()
     }
 
-    /// Threads that still have their tasks.
     pub(super) fn tasks(&self) -> impl Iterator<Item = (Pid, &Thread)> {
         self.of_task.iter().enumerate().filter_map(|(task, (pid, ..))| {
             let thread = self.slots.get(self.slot(*pid)?)?;

@@ -163,7 +163,6 @@ impl Lane {
         (self.ran, self.throttled) = (Span::ZERO, 0);
     }
 
-    /// It gets a CPU.
     pub(super) fn enter(&mut self, at: Time, cpu: u32) {
         if self.place == Place::Waiting {
             self.restart_budget();

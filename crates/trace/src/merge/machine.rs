@@ -209,7 +209,6 @@ impl Merge {
         }
     }
 
-    /// A line of no thread.
     fn line(&mut self, at: Time, rank: u8, event: Event) {
         self.lines(at, rank, vec![other_threads::Line::Event(event)]);
     }

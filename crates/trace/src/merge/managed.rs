@@ -241,7 +241,6 @@ impl ManagedMerge {
     }
 }
 
-/// Whether this thread carries the job out.
 fn works_for(threads: &[Vec<TaskId>], lane: usize, job: JobKey) -> bool {
     threads.get(lane).is_some_and(|tasks| tasks.contains(&job.task))
 }

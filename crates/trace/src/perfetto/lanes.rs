@@ -22,7 +22,6 @@ use crate::event::{Comm, Context, EventKind, KernelEvent, Names, Pid, Thread, Wa
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lane {
-    /// The time of its earliest event.
     pub(super) first: u64,
     pub(super) part: Part,
     pub(super) blob: u32,
@@ -86,11 +85,9 @@ impl<'r, 'a> Reader<'r, 'a> {
     }
 }
 
-/// The merged events of one CPU.
 pub(super) struct Stream<'r> {
     cpu: u32,
     lanes: &'r [Lane],
-    /// How many lanes are begun.
     begun: usize,
     /// Lanes that are being read, and places of such as have ended.
     open: Vec<Open<'r>>,
@@ -98,7 +95,6 @@ pub(super) struct Stream<'r> {
     /// The next event of each, the earliest on top: its time, the lane's place among those of the
     /// CPU, and its place in `open`. At one time the lane that was begun first comes first.
     heads: BinaryHeap<Reverse<(Time, usize, usize)>>,
-    /// The thread that runs, where that is known.
     running: Option<Thread>,
     pub(super) head: KernelEvent,
 }

@@ -115,7 +115,6 @@ struct Cpu {
 struct Bundle {
     first: u64,
     last: u64,
-    /// Who wrote it.
     sequence: u64,
     /// When the writer's bundle before this one ended; 0: there was none, or it does not say.
     before: u64,

@@ -40,7 +40,6 @@ fn framing(bytes: &[u8], at: usize) -> Framing {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Look {
-    /// It has none.
     Empty,
     Sound,
     /// The first are sound, then one is not.
@@ -158,7 +157,6 @@ impl Iterator for Pieces<'_> {
 mod tests {
     use super::*;
 
-    /// A packet with a time and a text.
     fn packet(text: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0x0a, text.len() as u8 + 4, 0x40, 0x07, 0x12, text.len() as u8];
         bytes.extend(text);

@@ -20,7 +20,6 @@ pub(super) fn when(text: &[u8]) -> Option<u64> {
     head(text).map(|(time, ..)| time)
 }
 
-/// The line, as far as it is one.
 pub(super) fn line(text: &[u8]) -> Option<Line<'_>> {
     let (time, cpu, name, fields) = head(text)?;
     Some(match what(name, fields) {

@@ -82,7 +82,6 @@ const EPOLL_WAIT: i64 = 232;
 pub(crate) struct World {
     draw: Draw,
     pub(crate) players: Vec<Player>,
-    /// The running player of each CPU.
     pub(crate) on: Vec<Option<usize>>,
     pub(crate) events: Vec<KernelEvent>,
     now: u64,
@@ -244,7 +243,6 @@ impl World {
         }
     }
 
-    /// The thread on `cpu` goes on for a step.
     fn act(&mut self, cpu: u32, k: usize) {
         let number = if let Style::Periodic { .. } = self.players[k].style { CLOCK_NANOSLEEP } else { EPOLL_WAIT };
         if self.players[k].in_call {

@@ -45,7 +45,6 @@ pub(crate) fn trace(packets: &[Message]) -> Vec<u8> {
     packets.iter().fold(message(), |trace, packet| trace.message(1, packet)).0
 }
 
-/// These packets, compressed into one.
 pub(crate) fn compressed(packets: &[Message]) -> Message {
     let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
     packer.write_all(&trace(packets)).expect("to memory");
@@ -154,7 +153,6 @@ pub(crate) fn descriptor() -> Message {
     message().number(1, DESCRIBED).message(2, &described.message(2, &field(b"softexpires", 9)))
 }
 
-/// Switches and wakings in compact form.
 pub(crate) fn compact(events: &[&KernelEvent]) -> Message {
     let mut names: Vec<&[u8]> = Vec::new();
     let mut indices = Vec::new();

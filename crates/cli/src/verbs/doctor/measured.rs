@@ -196,7 +196,6 @@ pub(super) fn write(options: &args::Doctor, kernel: &str, probe: &Probe) -> Resu
     output.write(document.text().as_bytes())
 }
 
-/// The comment that explains the numbers.
 fn comment(kernel: &str, probe: &Probe, charge: Charge) -> Vec<String> {
     let mut lines = vec![format!(
         "{} of the values measured in {} on {} CPUs under Linux {kernel}, working set {}; no bound: a longer \

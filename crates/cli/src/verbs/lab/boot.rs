@@ -234,7 +234,6 @@ pub(super) fn failures(names: &[String], boot: &Boot) -> Vec<String> {
     told
 }
 
-/// The lines of the console that an error shows.
 const CONSOLE_LINES: usize = 12;
 
 fn machine(options: &args::LabExperiments) -> Result<Machine, Failure> {

@@ -62,7 +62,6 @@ fn difference(names: &[String], one: &Boot, other: &Boot) -> Option<String> {
     found.map(|(part, one, other)| format!("{part}, from byte {}", first(one, other)))
 }
 
-/// Where two contents begin to differ.
 fn first(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }

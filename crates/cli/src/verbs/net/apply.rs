@@ -20,7 +20,6 @@ use crate::table::{Table, time};
 
 /// How often is looked whether a signal came.
 const LOOK: Span = Span::from_ms(20);
-/// How often the file is looked at.
 const WATCH: Span = Span::from_ms(200);
 
 #[derive(Clone, PartialEq, Debug)]

@@ -36,7 +36,6 @@ pub(super) fn remove(options: &args::NetRemove, json: bool) -> Outcome {
     Ok(Exit::Yes)
 }
 
-/// The restored state of a device.
 pub(super) fn restored_told(restored: &Restored) -> String {
     let Restored { device, discipline, gso_max_segs } = restored;
     format!("{device} has what it had before: {discipline}, gso_max_segs {gso_max_segs}")

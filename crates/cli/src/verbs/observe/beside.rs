@@ -45,7 +45,6 @@ impl Beside {
         Ok(beside)
     }
 
-    /// Whether it has ended by itself.
     pub(in crate::verbs) fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }

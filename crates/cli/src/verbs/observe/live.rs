@@ -44,9 +44,7 @@ pub(in crate::verbs) struct Recording {
     lost: Vec<Loss>,
     /// Switches within jobs that the kernel did not tell, though it lost nothing.
     pub(super) gaps: u64,
-    /// Places in pages that could not be read.
     damaged: u64,
-    /// Events that this kernel does not have.
     missing: Vec<String>,
     /// The kernel's buffer of each CPU.
     buffer_bytes: u64,
@@ -165,7 +163,6 @@ fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&PausedCh
     Ok(Selection { filter, threads, events })
 }
 
-/// The threads that each process and control group has now.
 fn members(options: &args::Observe) -> impl Iterator<Item = Result<Vec<u32>, Failure>> {
     let processes = options.pid.iter().map(|pid| match threads_of(*pid) {
         threads if threads.is_empty() => {
@@ -357,7 +354,6 @@ fn feed(recorder: &Recorder) -> Result<Feed, Failure> {
     feed.map_err(|error| Failure::cannot(format_args!("{cannot}: {error}")))
 }
 
-/// How many CPUs events can name.
 fn cpus() -> u32 {
     let possible = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     let last = possible.trim().rsplit(['-', ',']).next().and_then(|number| number.parse::<u32>().ok());

@@ -83,7 +83,6 @@ impl EndedReservation {
     }
 }
 
-/// How a command ended.
 fn ended(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("the command ended with status {code}"),

@@ -10,9 +10,7 @@ use crate::failure::Failure;
 use crate::live::Live;
 use crate::verbs::observe::beside::Beside;
 
-/// How often is looked whether it is enough.
 const LOOK: Span = Span::from_ms(20);
-/// How often jobs are counted.
 const COUNT: Span = Span::from_ms(500);
 
 /// How long to look.

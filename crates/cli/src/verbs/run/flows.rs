@@ -95,7 +95,6 @@ impl Hop {
         self.is_above(self.bound, self.taken_bound)
     }
 
-    /// Whether it exceeds one of these bounds.
     fn is_above(&self, response: Option<Span>, messages: Option<u64>) -> bool {
         let above =
             |value: Option<u64>, bound: Option<u64>| value.zip(bound).is_some_and(|(value, bound)| value > bound);

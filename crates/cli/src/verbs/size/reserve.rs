@@ -169,7 +169,6 @@ impl Observed {
     }
 }
 
-/// The source of the distributions: samples, or the file.
 struct Samples {
     exec: Option<Vec<u64>>,
     distances: Option<Vec<u64>>,

@@ -62,7 +62,6 @@ pub(crate) struct Definition<'a> {
     pub(crate) series: Vec<Series>,
 }
 
-/// Points of a study, at most.
 const POINTS_MAX: usize = 100_000;
 /// Sets of a study, at most: their verdicts are held in memory at the end.
 const SETS_MAX: u64 = 100_000_000;

@@ -26,7 +26,6 @@ pub(crate) type Place = (u32, u32);
 
 pub(crate) struct Journal {
     file: File,
-    /// The verdicts of an earlier run.
     pub(crate) done: BTreeMap<Place, Vec<Verdicts>>,
 }
 

@@ -50,7 +50,6 @@ struct Row {
 }
 
 impl Model {
-    /// Takes in what happened in the interval that ends at `now`.
     pub(super) fn take(&mut self, now: Time, stats: &Stats) {
         (self.now, self.interval) = (now, Span::from_ns(stats.duration_ns));
         self.lost = if self.begun { self.lost } else { Some(0) };
@@ -285,7 +284,6 @@ pub(super) struct View {
     pub(super) sort: Sort,
     reverse: bool,
     pub(super) filter: String,
-    /// Keys go into the filter.
     editing: bool,
     pub(super) paused: bool,
     offset: usize,

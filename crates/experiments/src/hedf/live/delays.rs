@@ -66,7 +66,6 @@ struct Rounds {
     delays: Vec<Delay>,
     /// From the creation of a message to its server.
     one_way: Vec<Span>,
-    /// Messages without an answer.
     lost: u64,
     sender_late: Span,
     other: u64,
@@ -118,7 +117,6 @@ fn spread(values: Vec<Span>) -> Span {
     most.unwrap_or(Span::ZERO).saturating_sub(least.unwrap_or(Span::ZERO))
 }
 
-/// The size of the smallest sample.
 fn fewest(sizes: impl IntoIterator<Item = usize>) -> u64 {
     sizes.into_iter().min().unwrap_or(0) as u64
 }

@@ -154,7 +154,6 @@ impl Measured {
         DEADLINES.iter().zip(&self.all).map(table).collect()
     }
 
-    /// How many messages stand behind the rates.
     fn counts(&self) -> Comparison {
         let row = |(i, at): (usize, &usize)| {
             let values = |pick: fn(&Both) -> u64| {
@@ -200,7 +199,6 @@ impl Measured {
         DEADLINES.iter().zip(&self.all).map(picture).collect()
     }
 
-    /// The fewest messages behind a rate.
     fn fewest(&self) -> u64 {
         let each = self.all.iter().flatten().flatten();
         each.map(|both| both.simulated.messages.min(both.live.messages)).min().unwrap_or(0)
@@ -279,7 +277,6 @@ impl Measured {
         );
     }
 
-    /// Whether live rates are those of the simulation.
     fn claim_alike(&self, findings: &mut Findings) {
         let each = self.all.iter().flat_map(|of| of.iter().flatten());
         let off = each.map(|both| (both.live.missed() - both.simulated.missed()).abs());

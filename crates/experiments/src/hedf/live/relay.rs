@@ -83,7 +83,6 @@ pub(super) struct Relayed {
     pub(super) late: Span,
     pub(super) late_mean: Span,
     pub(super) lost: u64,
-    /// Datagrams that the kernel refused.
     pub(super) refused: u64,
 }
 

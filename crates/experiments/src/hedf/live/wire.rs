@@ -3,7 +3,6 @@
 
 use takt_model::Time;
 
-/// Bytes of a message.
 pub(super) const LENGTH: usize = 400;
 const HEAD: usize = 32;
 const MAGIC: u32 = u32::from_le_bytes(*b"hedf");
@@ -18,9 +17,7 @@ pub(super) enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wire {
     pub(super) kind: Kind,
-    /// The node that made the request.
     pub(super) client: u16,
-    /// Its number at its client.
     pub(super) number: u64,
     pub(super) deadline: Time,
     /// When the request came to the server; zero in requests.
