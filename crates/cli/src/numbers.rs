@@ -66,7 +66,7 @@ pub(crate) fn interrupts(stats: &Stats) -> String {
     for one in stats.interrupts.iter().flatten() {
         let mut cells = vec![one.interrupt.clone(), interrupt_word(one.kind).to_owned(), one.count.to_string()];
         let times = |summary: Option<Summary<u64>>, of: &[fn(&Summary<u64>) -> u64]| -> Vec<String> {
-            of.iter().map(|of| or_dash(summary.as_ref().map(|summary| time(Span::from_ns(of(summary)))))).collect()
+            of.iter().map(|of| cell(&summary, *of)).collect()
         };
         cells.extend(times(one.execution_ns, &[|s| s.mean, |s| s.p99, |s| s.max]));
         cells.extend(times(one.inter_arrival_ns, &[|s| s.min, |s| s.mean, |s| s.p99, |s| s.max]));
@@ -108,12 +108,6 @@ pub(crate) fn interval(from: Time, to: Time, stats: &Stats, rows: Rows) -> Strin
     let heads = "task|released|completed|missed|open|cpu|exec mean|max|resp mean|max|laxity min|preempt|migrate";
     let mut table = Table::headed(heads);
     for task in &stats.tasks {
-        let execution = |of: fn(&Summary<u64>) -> u64| {
-            or_dash(task.execution_ns.as_ref().map(|summary| time(Span::from_ns(of(summary)))))
-        };
-        let response = |of: fn(&Summary<u64>) -> u64| {
-            or_dash(task.response_ns.as_ref().map(|summary| time(Span::from_ns(of(summary)))))
-        };
         table.row(vec![
             task.task.clone(),
             task.released.to_string(),
@@ -121,10 +115,10 @@ pub(crate) fn interval(from: Time, to: Time, stats: &Stats, rows: Rows) -> Strin
             or_dash(task.missed),
             task.unfinished.to_string(),
             part(task.utilization),
-            execution(|summary| summary.mean),
-            execution(|summary| summary.max),
-            response(|summary| summary.mean),
-            response(|summary| summary.max),
+            cell(&task.execution_ns, |summary| summary.mean),
+            cell(&task.execution_ns, |summary| summary.max),
+            cell(&task.response_ns, |summary| summary.mean),
+            cell(&task.response_ns, |summary| summary.max),
             or_dash(task.laxity_ns.map(|laxity| Lateness::from_ns(laxity.min).four_digits_down())),
             or_dash(task.preemptions),
             or_dash(task.migrations),
@@ -186,6 +180,11 @@ pub(crate) fn causes(stats: &Stats, rows: Rows) -> String {
     }
     let rank = |row: usize, _: &[String]| Reverse(late_jobs[row]);
     format!("\n{}", table.without_empty_columns().render_long(rows, "tasks", rank))
+}
+
+/// A time of a summary, or a dash.
+pub(crate) fn cell(summary: &Option<Summary<u64>>, of: fn(&Summary<u64>) -> u64) -> String {
+    or_dash(summary.as_ref().map(|summary| time(Span::from_ns(of(summary)))))
 }
 
 /// A part of the time of one CPU, rounded to the nearest.

@@ -154,21 +154,7 @@ mod tests {
     fn a_tolerance_is_missed_where_most_jobs_differ_without_one() {
         let asks = |tolerance_ns, matched, differing| {
             let total = Counts { matched, differing, ..Counts::default() };
-            let (tasks, servers, messages, first) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-            let (left_end_ns, right_end_ns) = (1, 1);
-            let same = differing == 0;
-            needs_tolerance(&Diff {
-                same,
-                tolerance_ns,
-                left_end_ns,
-                right_end_ns,
-                total,
-                tasks,
-                servers,
-                messages,
-                not_compared: Vec::new(),
-                first,
-            })
+            needs_tolerance(&Diff { same: differing == 0, tolerance_ns, total, ..Diff::default() })
         };
         assert!(asks(0, 10, 10) && asks(0, 10, 6));
         assert!(!asks(0, 10, 1) && !asks(0, 10, 0) && !asks(1, 10, 10));

@@ -46,7 +46,7 @@ pub struct DiffOptions {
 const FIRST_MAX: usize = 20;
 
 /// How two logs differ.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Diff {
     /// No difference at all.
     pub same: bool,
