@@ -61,8 +61,7 @@ pub(crate) fn rank(task: &TaskStats) -> (bool, i64) {
 
 /// Interrupts alone, and how long they were watched.
 pub(crate) fn interrupts(stats: &Stats) -> String {
-    let mut table =
-        Table::new(&["interrupt", "what", "count", "exec mean", "p99", "max", "distance min", "mean", "p99", "max"]);
+    let mut table = Table::headed("interrupt|what|count|exec mean|p99|max|distance min|mean|p99|max");
     for one in stats.interrupts.iter().flatten() {
         let mut cells = vec![one.interrupt.clone(), interrupt_word(one.kind).to_owned(), one.count.to_string()];
         let times = |summary: Option<Summary<u64>>, of: &[fn(&Summary<u64>) -> u64]| -> Vec<String> {
@@ -331,19 +330,8 @@ fn drops(of: &MessageStats) -> String {
 }
 
 fn of_servers(stats: &Stats) -> Table {
-    let mut table = Table::new(&[
-        "server",
-        "node",
-        "rule",
-        "budget",
-        "period",
-        "supply",
-        "of the time",
-        "idle",
-        "most in a period",
-        "replenished",
-        "used up",
-    ]);
+    let heads = "server|node|rule|budget|period|supply|of the time|idle|most in a period|replenished|used up";
+    let mut table = Table::headed(heads);
     let span = |ns: Option<u64>| or_dash(ns.map(|ns| time(Span::from_ns(ns))));
     for server in &stats.servers {
         table.row(vec![

@@ -17,6 +17,19 @@ pub(crate) fn takt(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
     (ran.status.code().unwrap_or(-1), text(&ran.stdout), text(&ran.stderr))
 }
 
+/// Each verb that reads logs takes `live.takt`.
+pub(crate) fn read_by_every_verb(folder: &Path) {
+    for verb in [
+        &["stats", "live.takt"][..],
+        &["chart", "live.takt"],
+        &["report", "live.takt", "-o", "live.html"],
+        &["export", "live.takt", "--format", "perfetto", "-o", "live.pftrace"],
+    ] {
+        let (status, _, error) = takt(folder, verb);
+        assert_eq!(status, 0, "{verb:?}: {error}");
+    }
+}
+
 /// A verb of the command with pipes, not started yet.
 pub(crate) fn piped(verb: &[&str], arguments: &[&str]) -> Command {
     let mut command = Command::new(TAKT);

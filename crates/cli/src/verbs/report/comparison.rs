@@ -172,8 +172,7 @@ impl Comparison<'_> {
 
 /// Hops of flows and flows, with what is left between the largest simulated response and its limits.
 fn flow_table(lines: Vec<Line>) -> Table {
-    let mut table =
-        Table::new(&["flows", "node", "deadline", "bound", "simulated max", "slack to bound", "to deadline", "missed"]);
+    let mut table = Table::headed("flows|node|deadline|bound|simulated max|slack to bound|to deadline|missed");
     for line in lines {
         let seen = line.simulated;
         let max = seen.as_ref().and_then(|seen| seen.max);

@@ -281,8 +281,7 @@ fn bandwidth(reserved: &Reserved) -> f64 {
 fn describe(name: &str, wanted: &Requirements, reserved: &Reserved) -> String {
     let down = |share: f64| format!("{:.4}%", (share * 1e6).floor() / 1e4);
     let up = |share: f64| format!("{:.4}%", (share * 1e6).ceil() / 1e4);
-    let mut table =
-        Table::new(&["TASK", "PERIOD", "BUDGET", "BANDWIDTH", "LOAD", "DEADLINE", "IN TIME", "PENDING", "LOST"]);
+    let mut table = Table::headed("TASK|PERIOD|BUDGET|BANDWIDTH|LOAD|DEADLINE|IN TIME|PENDING|LOST");
     table.row(vec![
         name.to_owned(),
         time(reserved.period),

@@ -203,8 +203,7 @@ impl<'a> Results<'a> {
     }
 
     pub(crate) fn text(&self, folder: &str) -> String {
-        let mut table =
-            Table::new(&["CPUS", "TASKS", "STRATEGY", "TEST", "SETS", "SCHEDULABLE", "REFUTED", "WEIGHTED"]);
+        let mut table = Table::headed("CPUS|TASKS|STRATEGY|TEST|SETS|SCHEDULABLE|REFUTED|WEIGHTED");
         for Weighted { cpus, tasks, series, sets, yes, no, weighted } in self.weighted() {
             table.row(vec![
                 cpus.to_string(),
