@@ -75,22 +75,13 @@ fn describe(found: &Diff) -> String {
     if found.same {
         return text;
     }
-    let head =
-        ["task", "jobs", "differ", "release", "start", "completion", "response", "outcome", "responses differ by"];
-    let mut tasks = Table::new(&head);
+    let heads = "task|jobs|differ|release|start|completion|response|outcome|responses differ by";
+    let mut tasks = Table::headed(heads);
     for task in &found.tasks {
         let counts = &task.counts;
-        let numbers = [
-            counts.matched,
-            counts.differing,
-            counts.release,
-            counts.start,
-            counts.completion,
-            counts.response,
-            counts.outcome,
-        ];
-        let mut row = vec![task.task.clone()];
-        row.extend(numbers.iter().map(u64::to_string));
+        let mut row = vec![task.task.clone(), counts.matched.to_string(), counts.differing.to_string()];
+        let differ = [counts.release, counts.start, counts.completion, counts.response, counts.outcome];
+        row.extend(differ.iter().map(u64::to_string));
         row.push(Span::from_ns(counts.response_difference_max_ns).to_string());
         tasks.row(row);
     }
@@ -118,8 +109,8 @@ fn describe(found: &Diff) -> String {
 }
 
 fn servers(found: &Diff) -> String {
-    let head = ["server", "budget events", "replenished differ", "used up differ", "only first", "only second"];
-    let mut table = Table::new(&[&head[..], &["differ by"]].concat());
+    let heads = "server|budget events|replenished differ|used up differ|only first|only second|differ by";
+    let mut table = Table::headed(heads);
     for server in &found.servers {
         let ServerDiff { server, matched, only_left, only_right, replenish, exhaust, difference_max_ns } = server;
         let counts = [matched, replenish, exhaust, only_left, only_right].map(u64::to_string);

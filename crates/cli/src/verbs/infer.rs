@@ -286,9 +286,7 @@ fn describe(inferred: &Inferred) -> String {
     if inferred.tasks.is_empty() {
         return "no job was released\n".to_owned();
     }
-    let head =
-        ["TASK", "KIND", "SURE", "JOBS", "PERIOD", "OFFSET", "JITTER", "MEAN", "MOST", "DEADLINE", "CPUS", "AFTER"];
-    let mut table = Table::new(&head);
+    let mut table = Table::headed("TASK|KIND|SURE|JOBS|PERIOD|OFFSET|JITTER|MEAN|MOST|DEADLINE|CPUS|AFTER");
     let mut notes = Vec::new();
     for task in &inferred.tasks {
         let mut add_note = |text: String| notes.push((rank(task), file::one_line(&text).into_owned()));

@@ -198,8 +198,7 @@ fn stamps(summary: &RunSummary) -> String {
     if summary.tasks.iter().all(|task| task.stamps.is_none()) {
         return String::new();
     }
-    let columns = ["stamps", "checked", "contradicted", "start p50", "max", "end p50", "max"];
-    let mut table = Table::new(&columns);
+    let mut table = Table::headed("stamps|checked|contradicted|start p50|max|end p50|max");
     for task in &summary.tasks {
         let Some(stamps) = &task.stamps else { continue };
         table.row(vec![

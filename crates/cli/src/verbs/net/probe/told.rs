@@ -43,8 +43,7 @@ pub(super) fn text(mode: &str, spec: &ProbeSpec, outcome: &ProbeOutcome, figures
 }
 
 fn servers(outcome: &ProbeOutcome) -> String {
-    let head = ["SERVER", "SENT", "ARRIVED", "LOST", "TWICE", "REORDERED", "ASKED", "ANSWERED", "THROUGHPUT"];
-    let mut table = Table::new(&head);
+    let mut table = Table::headed("SERVER|SENT|ARRIVED|LOST|TWICE|REORDERED|ASKED|ANSWERED|THROUGHPUT");
     for server in &outcome.servers {
         let came = server.arrived;
         table.row(vec![
