@@ -10,10 +10,8 @@ use crate::failure::Failure;
 use crate::numbers::percent;
 use crate::table::{Table, or_dash, time};
 
-/// A controller that was asked for.
 pub(crate) struct ControllerRequest {
     pub(crate) node: NodeId,
-    /// The strategy that keeps critical deadlines.
     pub(crate) strategy: StrategyRef,
     calm: String,
     guard: String,
@@ -43,7 +41,6 @@ impl ControllerRequest {
     }
 }
 
-/// The strategy of this name.
 pub(crate) fn strategy(system: &System, name: &str) -> Result<StrategyRef, Failure> {
     let own = || system.strategies.iter().zip(0..).find(|(own, _)| own.name == name);
     let own = || own().map(|(_, id)| StrategyRef::Own(StrategyId(id)));
@@ -67,7 +64,6 @@ pub(crate) struct Account {
     critical: Vec<GuardedOperation>,
 }
 
-/// A critical operation.
 #[derive(Serialize)]
 struct GuardedOperation {
     task: String,
@@ -146,7 +142,6 @@ pub(crate) struct Residence {
 }
 
 impl Residence {
-    /// The run is over.
     pub(crate) fn until(mut self, end: Time) -> Residence {
         if let Some(since) = self.since.take() {
             self.with_guard = self.with_guard.saturating_add(end.saturating_since(since));
@@ -154,7 +149,6 @@ impl Residence {
         self
     }
 
-    /// Those of two runs.
     pub(crate) fn and(self, other: Residence) -> Residence {
         Residence {
             to_guard: self.to_guard + other.to_guard,

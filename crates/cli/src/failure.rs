@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 
-/// The exit status of the command.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub(crate) enum Status {
@@ -10,7 +9,6 @@ pub(crate) enum Status {
     Yes = 0,
     /// Done, the answer is no or undecided.
     No = 1,
-    /// Bad usage or bad input.
     Input = 2,
     /// This machine or this version cannot.
     Cannot = 3,
@@ -26,7 +24,6 @@ pub(crate) struct Failure {
     pub(crate) message: String,
 }
 
-/// The result of every verb.
 pub(crate) type Outcome = Result<Status, Failure>;
 
 impl Failure {
@@ -34,7 +31,6 @@ impl Failure {
         Failure { status, message: format!("takt: {message}") }
     }
 
-    /// Bad usage or bad input.
     pub(crate) fn input(message: impl Display) -> Failure {
         Failure::new(Status::Input, message)
     }
@@ -49,17 +45,14 @@ impl Failure {
         Failure::new(Status::No, message)
     }
 
-    /// This machine or version cannot.
     pub(crate) fn cannot(message: impl Display) -> Failure {
         Failure::new(Status::Cannot, message)
     }
 
-    /// I/O, a bound, a bug.
     pub(crate) fn trouble(message: impl Display) -> Failure {
         Failure::new(Status::Trouble, message)
     }
 
-    /// An error that states its exit status.
     pub(crate) fn with_exit_code(code: u8, message: impl Display) -> Failure {
         let status = match code {
             2 => Status::Input,

@@ -18,9 +18,7 @@ use crate::output::note;
 /// A log as an input: any reader.
 pub(crate) type Log = Reader<Box<dyn Read>>;
 
-/// The detected content of a file.
 pub(crate) enum Content {
-    /// A System and its text.
     System(Box<System>, String),
     /// A log, its head read.
     Log(Box<Log>),
@@ -141,7 +139,6 @@ fn skip(file: &mut BufReader<File>, count: u64, length: u64) -> io::Result<u64> 
     Ok(skipped)
 }
 
-/// Reads a whole text that should be of some `language`.
 pub(crate) fn text(path: &str, language: &str) -> Result<String, Failure> {
     let (input, length) = open(path, &TEXT_MAX)?;
     let bytes = read_all(path, input, &TEXT_MAX, TEXT_MAX.bytes, length)?;
@@ -206,7 +203,6 @@ fn is_certificate(text: &str) -> bool {
     start.starts_with('{') && start.contains("\"takt-certificate\"")
 }
 
-/// Parses a System with its traces.
 pub(crate) fn parse_system(path: &str, text: &str) -> Result<System, Failure> {
     // TOML never begins with a brace. The errors of all lines would hide what helps.
     if text.trim_start().starts_with('{') {
@@ -234,7 +230,6 @@ pub(crate) fn parse_system(path: &str, text: &str) -> Result<System, Failure> {
     }
 }
 
-/// A whole text file.
 fn text_file(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(path)?.take(TEXT_MAX.bytes + 1).read_to_string(&mut text)?;
@@ -248,7 +243,6 @@ fn text_file(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Starts to read a log.
 pub(crate) fn log(path: &str) -> Result<Log, Failure> {
     start_log(path, Box::new(BufReader::with_capacity(1 << 16, open(path, &NO_LIMIT)?.0)))
 }
@@ -302,7 +296,6 @@ pub(crate) fn system_of(path: &str, log: &Log) -> Result<System, Failure> {
     file::parse(text, &shown(path)).map_err(Failure::located)
 }
 
-/// The tasks and CPUs in pictures of a log.
 pub(crate) fn scene_of(path: &str, log: &Log) -> Scene {
     let name = system_of(path, log).map_or_else(|_| shown(path).into_owned(), |system| system.name);
     Scene::of_log(&name, log.definitions(), log.header().kinds)
@@ -416,7 +409,6 @@ fn unplaced_failure(error: PlaceError) -> Failure {
     }
 }
 
-/// The node of that name, or all.
 pub(crate) fn node(system: &System, name: Option<&str>) -> Result<Option<NodeId>, Failure> {
     let Some(name) = name else { return Ok(None) };
     system.node_by_name(name).map(Some).ok_or_else(|| {

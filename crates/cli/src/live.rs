@@ -19,7 +19,6 @@ pub(crate) struct Live(Arc<Mutex<State>>);
 struct State {
     /// From the log's head on.
     collector: Option<Collector>,
-    /// Whether jobs are kept one by one.
     keeps_jobs: bool,
     jobs: Option<Jobs>,
     latest: Time,
@@ -71,7 +70,6 @@ impl Live {
         of_it.map(|(_, sample)| sample.jobs.iter().filter(counts).count()).sum()
     }
 
-    /// For events after this head.
     pub(crate) fn begin(&self, header: &Header, definitions: &Definitions) {
         let mut state = self.state();
         state.collector = Some(Collector::for_log(header, definitions));

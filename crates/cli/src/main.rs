@@ -64,7 +64,6 @@ fn main() -> ExitCode {
     ExitCode::from(status as u8)
 }
 
-/// Says why, and gives the status.
 fn tell(failure: Failure) -> Status {
     if !failure.message.is_empty() {
         output::complain(&failure.message);

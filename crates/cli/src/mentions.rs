@@ -15,7 +15,6 @@ const OTHERS: [&str; 8] =
 /// Options of processes that takt starts from itself.
 const INTERNAL: &str = "--takt-";
 
-/// The options of each verb, those for all included.
 fn options(command: &Command) -> BTreeMap<String, BTreeSet<String>> {
     let own = |command: &Command| {
         let long = command.get_arguments().flat_map(|arg| {
@@ -79,7 +78,6 @@ fn literals(source: &str) -> Vec<&str> {
     found
 }
 
-/// The options in a text: `--name`.
 fn named(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let dashes = text.match_indices("--");
     dashes.filter_map(|(at, _)| {
@@ -135,7 +133,6 @@ fn wrong(text: &str, verbs: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> 
     wrong
 }
 
-/// The Rust sources of all crates.
 fn sources() -> Vec<PathBuf> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let entries = |folder: &Path| -> Vec<PathBuf> {

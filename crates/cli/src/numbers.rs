@@ -61,12 +61,11 @@ pub(crate) fn rank(task: &TaskStats) -> (bool, i64) {
 
 /// Interrupts alone, and how long they were watched.
 pub(crate) fn interrupts(stats: &Stats) -> String {
-    let mut table =
-        Table::new(&["interrupt", "what", "count", "exec mean", "p99", "max", "distance min", "mean", "p99", "max"]);
+    let mut table = Table::headed("interrupt|what|count|exec mean|p99|max|distance min|mean|p99|max");
     for one in stats.interrupts.iter().flatten() {
         let mut cells = vec![one.interrupt.clone(), interrupt_word(one.kind).to_owned(), one.count.to_string()];
         let times = |summary: Option<Summary<u64>>, of: &[fn(&Summary<u64>) -> u64]| -> Vec<String> {
-            of.iter().map(|of| or_dash(summary.as_ref().map(|summary| time(Span::from_ns(of(summary)))))).collect()
+            of.iter().map(|of| cell(&summary, *of)).collect()
         };
         cells.extend(times(one.execution_ns, &[|s| s.mean, |s| s.p99, |s| s.max]));
         cells.extend(times(one.inter_arrival_ns, &[|s| s.min, |s| s.mean, |s| s.p99, |s| s.max]));
@@ -76,7 +75,6 @@ pub(crate) fn interrupts(stats: &Stats) -> String {
     told + &sum_up(stats, Silence::Plain)
 }
 
-/// Responses of chains.
 pub(crate) fn of_chains(stats: &Stats) -> Table {
     let mut chains = Table::new(&["chain", "completed", "resp min", "mean", "p50", "p99", "max"]);
     for chain in &stats.chains {
@@ -106,28 +104,9 @@ pub(crate) fn sum_up(stats: &Stats, silence: Silence) -> String {
 /// An interval: its tasks, then a line for its CPUs.
 pub(crate) fn interval(from: Time, to: Time, stats: &Stats, rows: Rows) -> String {
     let part = |part: Option<f64>| part.map_or_else(|| "-".to_owned(), percent);
-    let mut table = Table::new(&[
-        "task",
-        "released",
-        "completed",
-        "missed",
-        "open",
-        "cpu",
-        "exec mean",
-        "max",
-        "resp mean",
-        "max",
-        "laxity min",
-        "preempt",
-        "migrate",
-    ]);
+    let heads = "task|released|completed|missed|open|cpu|exec mean|max|resp mean|max|laxity min|preempt|migrate";
+    let mut table = Table::headed(heads);
     for task in &stats.tasks {
-        let execution = |of: fn(&Summary<u64>) -> u64| {
-            or_dash(task.execution_ns.as_ref().map(|summary| time(Span::from_ns(of(summary)))))
-        };
-        let response = |of: fn(&Summary<u64>) -> u64| {
-            or_dash(task.response_ns.as_ref().map(|summary| time(Span::from_ns(of(summary)))))
-        };
         table.row(vec![
             task.task.clone(),
             task.released.to_string(),
@@ -135,10 +114,10 @@ pub(crate) fn interval(from: Time, to: Time, stats: &Stats, rows: Rows) -> Strin
             or_dash(task.missed),
             task.unfinished.to_string(),
             part(task.utilization),
-            execution(|summary| summary.mean),
-            execution(|summary| summary.max),
-            response(|summary| summary.mean),
-            response(|summary| summary.max),
+            cell(&task.execution_ns, |summary| summary.mean),
+            cell(&task.execution_ns, |summary| summary.max),
+            cell(&task.response_ns, |summary| summary.mean),
+            cell(&task.response_ns, |summary| summary.max),
             or_dash(task.laxity_ns.map(|laxity| Lateness::from_ns(laxity.min).four_digits_down())),
             or_dash(task.preemptions),
             or_dash(task.migrations),
@@ -200,6 +179,11 @@ pub(crate) fn causes(stats: &Stats, rows: Rows) -> String {
     }
     let rank = |row: usize, _: &[String]| Reverse(late_jobs[row]);
     format!("\n{}", table.without_empty_columns().render_long(rows, "tasks", rank))
+}
+
+/// A time of a summary, or a dash.
+pub(crate) fn cell(summary: &Option<Summary<u64>>, of: fn(&Summary<u64>) -> u64) -> String {
+    or_dash(summary.as_ref().map(|summary| time(Span::from_ns(of(summary)))))
 }
 
 /// A part of the time of one CPU, rounded to the nearest.
@@ -337,7 +321,6 @@ fn of_messages(stats: &Stats) -> Table {
     table
 }
 
-/// How many messages were dropped, and why.
 fn drops(of: &MessageStats) -> String {
     let DropCounts { lost, full, late, unknown } = of.dropped_by;
     let counts = [(lost, "lost"), (full, "full"), (late, "late"), (unknown, "unknown")];
@@ -347,19 +330,8 @@ fn drops(of: &MessageStats) -> String {
 }
 
 fn of_servers(stats: &Stats) -> Table {
-    let mut table = Table::new(&[
-        "server",
-        "node",
-        "rule",
-        "budget",
-        "period",
-        "supply",
-        "of the time",
-        "idle",
-        "most in a period",
-        "replenished",
-        "used up",
-    ]);
+    let heads = "server|node|rule|budget|period|supply|of the time|idle|most in a period|replenished|used up";
+    let mut table = Table::headed(heads);
     let span = |ns: Option<u64>| or_dash(ns.map(|ns| time(Span::from_ns(ns))));
     for server in &stats.servers {
         table.row(vec![

@@ -18,7 +18,6 @@ use crate::failure::Failure;
 pub(crate) struct Target(pub(crate) String);
 
 impl Target {
-    /// Standard output.
     pub(crate) fn stdout() -> Target {
         Target("-".to_owned())
     }
@@ -27,7 +26,6 @@ impl Target {
         self.0 == "-"
     }
 
-    /// How it is called in messages.
     pub(crate) fn shown(&self) -> Cow<'_, str> {
         if self.is_stdout() { Cow::Borrowed("standard output") } else { takt_model::file::one_line(&self.0) }
     }
@@ -76,13 +74,11 @@ impl Target {
         }
     }
 
-    /// Writes all of `bytes`.
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut out = self.open()?;
         self.check(out.write_all(bytes).and_then(|()| out.flush()))
     }
 
-    /// Turns an error of writing into a failure.
     pub(crate) fn check(&self, result: io::Result<()>) -> Result<(), Failure> {
         match result {
             Ok(()) => Ok(()),
@@ -104,7 +100,6 @@ struct Fresh {
     at_once: bool,
 }
 
-/// The state of the path before the first bytes.
 #[derive(Clone, Copy)]
 enum Before {
     /// Nothing: the file gets its name with them.
@@ -160,7 +155,6 @@ impl Fresh {
         result
     }
 
-    /// Writes the first bytes.
     fn first(&mut self, before: Before) -> io::Result<()> {
         match before {
             Before::Nothing => {
@@ -253,7 +247,6 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Prints an answer as one JSON document.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|error| Failure::trouble(format_args!("cannot write JSON: {error}")))?;

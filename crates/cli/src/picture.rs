@@ -32,7 +32,6 @@ impl Picture {
         usvg::Tree::from_str(svg, &options).map(Picture).map_err(|error| bug(&error))
     }
 
-    /// Says which letters are boxes.
     pub(crate) fn warn_of_boxes(&self) {
         let mut missing = BTreeSet::new();
         missing_letters(self.0.root(), &mut missing);

@@ -37,7 +37,6 @@ pub(crate) fn spinner(what: String) -> ProgressBar {
 /// Events between two looks at the bar: rare enough to cost nothing.
 const EVENTS_BETWEEN: u32 = 1 << 16;
 
-/// A sink that moves a bar along virtual time.
 pub(crate) struct ProgressSink<S> {
     inner: S,
     bar: ProgressBar,
@@ -45,12 +44,10 @@ pub(crate) struct ProgressSink<S> {
 }
 
 impl<S> ProgressSink<S> {
-    /// A bar over `duration` of virtual time.
     pub(crate) fn new(inner: S, duration: Span) -> ProgressSink<S> {
         ProgressSink { inner, bar: bar("simulating", duration.as_ns()), since: 0 }
     }
 
-    /// Takes the bar away.
     pub(crate) fn finish(self) -> S {
         self.bar.finish_and_clear();
         self.inner

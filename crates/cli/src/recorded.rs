@@ -44,7 +44,6 @@ impl Limit {
     const EVENT: u64 = 256;
 }
 
-/// Counts what is written.
 struct Counted<W> {
     out: W,
     written: Rc<Cell<u64>>,
@@ -62,7 +61,6 @@ impl<W: Write> Write for Counted<W> {
     }
 }
 
-/// Who counts.
 enum Numbers {
     Own(Box<Collector>),
     /// Others look at them while they grow.
@@ -155,7 +153,6 @@ impl<'a> Recorded<'a> {
         self.writer.as_ref().is_some_and(|writer| writer.error().is_some())
     }
 
-    /// Ends the log, and sums up.
     pub(crate) fn finish(self, end: Time) -> Result<Stats, Failure> {
         let end = self.full_at().unwrap_or(end);
         if let (Some(writer), Some(target)) = (self.writer, self.target) {

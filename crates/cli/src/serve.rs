@@ -9,11 +9,9 @@ use tiny_http::{Header, Method, Request, Response};
 use crate::failure::Failure;
 use crate::live::Live;
 
-/// The content type of the text exposition format.
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Listens at an address.
 pub(crate) struct Server(tiny_http::Server);
 
 impl Server {
@@ -31,7 +29,6 @@ impl Server {
         }
     }
 
-    /// The address of the page.
     pub(crate) fn url(&self) -> String {
         format!("http://{}/metrics", self.0.server_addr())
     }

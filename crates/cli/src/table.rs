@@ -11,7 +11,6 @@ const ROWS_MAX: usize = 200;
 /// The rows of a long table that a terminal gets. A pipe and a file get all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rows {
-    /// All of them.
     All,
     /// The first [`ROWS_MAX`] by importance.
     Most,
@@ -25,7 +24,6 @@ impl Rows {
         if all { Rows::All } else { Rows::MostUnlessAll }
     }
 
-    /// The most rows that are printed.
     fn limit(self) -> usize {
         let on_terminal = crate::output::terminal_width().is_some();
         if self == Rows::All || !on_terminal { usize::MAX } else { ROWS_MAX }
@@ -43,7 +41,6 @@ impl Rows {
         text
     }
 
-    /// Says how many rows are left out, if any.
     fn say(self, text: &mut String, left_out: usize, what: &str) {
         let option = if self == Rows::MostUnlessAll { "--all, " } else { "" };
         if left_out > 0 {
@@ -74,6 +71,11 @@ impl Table {
         Table { rows: vec![head.iter().map(|cell| (*cell).to_owned()).collect()] }
     }
 
+    /// The headings stand in one text, with `|` between them.
+    pub(crate) fn headed(heads: &str) -> Table {
+        Table::new(&heads.split('|').collect::<Vec<_>>())
+    }
+
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
@@ -94,7 +96,6 @@ impl Table {
         self
     }
 
-    /// Leaves out the column with this heading.
     pub(crate) fn without(mut self, heading: &str) -> Table {
         if let Some(column) = self.rows.first().and_then(|head| head.iter().position(|cell| cell == heading)) {
             self.rows.iter_mut().for_each(|row| drop(row.remove(column)));
@@ -146,7 +147,6 @@ impl Table {
         self.within(crate::output::terminal_width().unwrap_or(usize::MAX), indent)
     }
 
-    /// Its lines, however wide.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.within(usize::MAX, "").lines().map(str::to_owned).collect()
     }
@@ -178,7 +178,6 @@ impl Table {
         parts.join("\n")
     }
 
-    /// Some of the columns.
     fn part(&self, columns: &[usize], layout: &[(usize, bool)], indent: &str) -> String {
         let mut text = String::new();
         for row in &self.rows {
@@ -207,13 +206,11 @@ pub(crate) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// A cell with spaces after it, or before it.
 fn padded(cell: &str, columns: usize, right: bool) -> String {
     let gap = " ".repeat(columns.saturating_sub(width(cell)));
     if right { gap + cell } else { cell.to_owned() + &gap }
 }
 
-/// A value or a dash.
 pub(crate) fn or_dash<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }

@@ -31,7 +31,6 @@ use crate::args::{Takt, Verb};
 use crate::failure::{Failure, Outcome, Status};
 use crate::output::Target;
 
-/// Does what the command line says.
 pub(crate) fn execute(takt: Takt) -> Outcome {
     let json = takt.json;
     if json {

@@ -6,12 +6,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::Value;
 use takt_linux::{Class, ClassGuard, Machine, Reservation, SchedError, machine, sched};
 use takt_model::{Builtin, CpuSet, Exec, Placement, Span, System, Task};
+
+use crate::command::alone;
+
+mod command;
 
 /// In units of 2^-20 CPUs: with this period the kernel's fixed point is exact, 16 ns of runtime a unit.
 const PERIOD: Span = Span::from_ns(1 << 24);
@@ -68,12 +72,6 @@ fn asked(system: &System) -> BTreeMap<String, Result<(), SchedError>> {
         }
     });
     answers
-}
-
-/// One at a time: the bandwidth is the machine's.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// This machine and how many CPUs it has; `None`, and it says why, where SCHED_DEADLINE is not for this process.

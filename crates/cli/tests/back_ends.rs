@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard};
 
 use serde_json::Value;
 use takt_linux::machine;
@@ -15,7 +14,7 @@ use takt_linux::process::KillOnDrop;
 use takt_log::{Event, JobKey, Reader};
 use takt_model::{Span, Time};
 
-use crate::command::{TAKT, takt};
+use crate::command::{TAKT, alone, read_by_every_verb, takt};
 use crate::instants::{Instants, kills};
 
 mod command;
@@ -31,12 +30,6 @@ const ATTEMPTS: usize = 24;
 const DIFFERENCES_MAX: usize = 2;
 /// A server and its jobs make at most this many decisions in a row without an idle CPU between them.
 const DECISIONS: u64 = 8;
-
-/// One at a time: the CPUs are few.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 /// A schedule: who had each CPU when, and what happened to each server.
 #[derive(PartialEq, Eq, Debug, Default)]
@@ -220,15 +213,7 @@ fn the_log_of_the_deadline_back_end_is_read_by_every_verb() {
     assert!(status == 0 && out.contains("SCHED_DEADLINE runtime 12ms, deadline 40ms, period 40ms"), "{out}{error}");
     assert!(error.contains("gives component \"long\" 12ms in each 40ms"), "{error}");
     assert!(error.contains("replenishments are computed") || error.contains("so is all that servers do"), "{error}");
-    for verb in [
-        &["stats", "live.takt"][..],
-        &["chart", "live.takt"],
-        &["report", "live.takt", "-o", "live.html"],
-        &["export", "live.takt", "--format", "perfetto", "-o", "live.pftrace"],
-    ] {
-        let (status, _, error) = takt(folder, verb);
-        assert_eq!(status, 0, "{verb:?}: {error}");
-    }
+    read_by_every_verb(folder);
 }
 
 /// The least budget for the tasks holds nothing of what the kernel charges.

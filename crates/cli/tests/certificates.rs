@@ -10,7 +10,6 @@ use takt_log::{Definitions, stats::Collector};
 use takt_model::*;
 use takt_sim::{SimOptions, simulate};
 
-/// Deadlines that are missed in a few schedules.
 fn misses(system: &System) -> u64 {
     let each = |seed: u64| {
         let mut collector = Collector::new(&Definitions::of(system), takt_sim::KINDS);

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A module: the names on the way to it.
 type Module = Vec<String>;
 type Graph = BTreeMap<Module, BTreeSet<Module>>;
 
@@ -96,7 +95,6 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The modules of a crate with their files.
 fn modules(src: &Path) -> BTreeMap<Module, PathBuf> {
     let mut files = Vec::new();
     sources(src, &mut files);
@@ -124,7 +122,6 @@ fn graph(files: &BTreeMap<Module, PathBuf>) -> Graph {
     files.iter().map(|(module, file)| (module.clone(), of(module, file))).collect()
 }
 
-/// The modules that a module depends on, also through others.
 fn reached<'a>(graph: &'a Graph, from: &'a Module) -> BTreeSet<&'a Module> {
     let mut found = BTreeSet::new();
     let mut open = vec![from];
@@ -134,7 +131,6 @@ fn reached<'a>(graph: &'a Graph, from: &'a Module) -> BTreeSet<&'a Module> {
     found
 }
 
-/// Each circle of the graph, as the modules in it.
 fn circles(graph: &Graph) -> BTreeSet<Vec<&Module>> {
     let reach: BTreeMap<&Module, BTreeSet<&Module>> =
         graph.keys().map(|module| (module, reached(graph, module))).collect();

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use takt_linux::process::KillOnDrop;
 use takt_model::Span;
 
-use crate::command::{TAKT, takt};
+use crate::command::{TAKT, read_by_every_verb, takt};
 use crate::instants::{Instants, kills};
 
 mod command;
@@ -74,15 +74,7 @@ fn the_log_of_a_live_hierarchy_is_read_by_every_verb() {
     assert!(manager["decisions"].as_u64() > Some(0) && manager["cost_ns"]["p99"].is_u64(), "{manager}");
     assert_eq!(answer["servers"].as_array().map(Vec::len), Some(2), "{out}");
     assert_eq!(takt(folder, &["sim", "domains.toml", "--for", "200ms", "-o", "sim.takt"]).0, 0);
-    for verb in [
-        &["stats", "live.takt"][..],
-        &["chart", "live.takt"],
-        &["report", "live.takt", "-o", "live.html"],
-        &["export", "live.takt", "--format", "perfetto", "-o", "live.pftrace"],
-    ] {
-        let (status, _, error) = takt(folder, verb);
-        assert_eq!(status, 0, "{verb:?}: {error}");
-    }
+    read_by_every_verb(folder);
     let (status, out, _) = takt(folder, &["stats", "live.takt"]);
     assert!(status == 0 && out.contains("wcps") && out.contains("deferrable"), "{out}");
     // What was measured is charged: a file with these costs is checked with them.
@@ -194,7 +186,6 @@ period = "200ms"
 wcet = "2ms"
 "#;
 
-/// A component with a task, as a file of its own.
 fn component(name: &str, budget_ms: u32) -> String {
     format!(
         "takt = 1\n[[component]]\nname = \"{name}\"\nserver = \"ptps\"\nperiod = \"20ms\"\n\
@@ -226,7 +217,6 @@ fn listening(folder: &Path, time: &str) -> KillOnDrop {
     run
 }
 
-/// The locked memory of a process.
 fn locked_kib(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:")?.strip_suffix("kB"));

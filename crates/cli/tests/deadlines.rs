@@ -2,40 +2,26 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
 use serde_json::Value;
 use takt_dispatch::deadline::wire::{ANSWER, Request, VERSION};
-use takt_linux::clock::pause;
 use takt_linux::process;
 use takt_linux::seqpacket::{Connection, Received, Sent};
-use takt_model::Span;
 use tempfile::TempDir;
 
+use crate::command::{eventually, piped, ran};
+
+mod command;
+
 fn takt(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
-    command.arg("net").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
+    piped(&["net"], arguments)
 }
 
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let output = takt(arguments).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    ran(takt(arguments))
 }
 
-/// Bounded, for something that another process does.
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..1500 {
-        if is_so() {
-            return;
-        }
-        pause(Span::from_ms(20));
-    }
-    panic!("{what}: not within 30 s");
-}
-
-/// A broker that has answered a client.
 fn broker(socket: &Path) -> Child {
     let child = takt(&["broker", "--socket", socket.to_str().unwrap(), "--json"]).spawn().unwrap();
     let mut client = None;

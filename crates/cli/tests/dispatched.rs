@@ -10,18 +10,14 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use takt_linux::{Class, ClassGuard, Epoch};
 use takt_log::{CancelCause, Event, JobKey, Reader};
 use takt_model::{Span, TaskId, Time};
 
-/// Some fill a CPU with real-time threads, or disturb it: one live run at a time.
-static ALONE: Mutex<()> = Mutex::new(());
+use crate::command::alone;
 
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+mod command;
 
 const SYSTEM: &str = r#"
 takt = 1

@@ -240,19 +240,15 @@ fn live_refusal() -> Option<String> {
     (ran.status != 0).then_some(ran.text)
 }
 
-/// The commands of a page with what it says of them.
 struct Page {
     steps: Vec<Step>,
-    /// The names and contents of the files that it shows.
     files: Vec<(String, String)>,
 }
 
 struct Step {
-    /// The number of the command's first line.
     line: usize,
     command: String,
     status: i32,
-    /// The output, if the page shows it.
     expected: Option<String>,
     live: bool,
     /// The lines of the expected output with the `? N`, counted from zero.
@@ -465,7 +461,6 @@ fn late_jobs_of_a_busy_machine_are_no_difference_of_a_live_run() {
     assert_ne!(ran, page);
 }
 
-/// The result of a command.
 struct Ran {
     status: i32,
     /// Standard output and error as they came.

@@ -50,7 +50,6 @@ fn system(nodes: usize, gone: bool) -> String {
     text
 }
 
-/// A folder with a system file and a key.
 fn folder(nodes: usize, gone: bool) -> TempDir {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("ring.toml"), system(nodes, gone)).unwrap();
@@ -94,7 +93,6 @@ fn class(folder: &Path) -> &'static [&'static str] {
     panic!("another takt has divided the CPUs for a minute");
 }
 
-/// How a node runs: where it listens, and its peers.
 struct Node {
     listen: SocketAddr,
     peers: Vec<(usize, SocketAddr)>,

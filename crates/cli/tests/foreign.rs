@@ -5,13 +5,12 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard};
 
 use serde_json::Value;
 use takt_linux::{clock, foreign, tracing};
 use takt_model::{Span, Threads};
 
-use crate::command::{TAKT, takt};
+use crate::command::{TAKT, alone, takt};
 use crate::instants::{Instants, kills};
 
 mod command;
@@ -25,13 +24,6 @@ const GREEDY: &str =
 const MODEST: &str =
     "n=0; while [ $n -lt 600 ]; do n=$((n+1)); i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; sleep 0.02; done";
 
-/// One at a time: the CPUs are few.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
-/// A process with all that it starts, ended with this.
 struct Guest {
     child: Child,
     group: Option<PathBuf>,
@@ -67,7 +59,6 @@ impl Guest {
         }
     }
 
-    /// Its processes: itself, and what it has started.
     fn processes(&self) -> Vec<u32> {
         let all = tracing::threads();
         let parent = |id: u32| -> Option<u32> {

@@ -20,7 +20,6 @@ fn expect(system: &System, units: u64, chart: &str) {
     assert_eq!(got.trim_end(), chart.trim_start_matches('\n').trim_end(), "\n{got}");
 }
 
-/// A system under levels of its own.
 fn own(cpus: u32, levels: Vec<Level>, tasks: &str) -> System {
     let mut system = golden::system(cpus, Builtin::Edf, tasks);
     system.strategies.push(Strategy { name: "own".into(), levels });

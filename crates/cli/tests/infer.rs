@@ -94,7 +94,6 @@ fn mix(seed: u64) -> System {
     system
 }
 
-/// The samples of a simulation, and the inferred tasks.
 fn inferred(system: &System, seed: u64, duration: Span, nominal: bool) -> (Vec<Sample>, Inferred) {
     let header = Header::new(file::write(system), Some(seed), BackEnd::Sim, takt_sim::KINDS);
     let mut sampler = Sampler::new(&header, nominal);
@@ -295,7 +294,6 @@ fn what_the_log_claims_is_not_looked_at() {
     assert!(observed.tasks.iter().all(|task| task.deadline.map(|(deadline, _)| deadline.as_ns()) == Some(8)));
 }
 
-/// Runs the command in a folder, with standard input.
 fn takt(folder: &Path, arguments: &[&str], input: &[u8]) -> (i32, Vec<u8>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
     command.args(arguments).current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

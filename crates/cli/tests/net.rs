@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus};
 
 use serde_json::Value;
 use takt_linux::clock::pause;
@@ -12,23 +12,24 @@ use takt_linux::tc::{self, Device, Role};
 use takt_model::Span;
 use tempfile::TempDir;
 
+use crate::command::{eventually, piped, ran, signal};
+
+mod command;
+
+fn takt(arguments: &[&str]) -> Command {
+    piped(&["net"], arguments)
+}
+
+fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
+    ran(takt(arguments))
+}
+
 /// A system of one node; `share` is the rate of its real-time messages.
 fn system(share: &str) -> String {
     format!(
         "takt = 1\nname = \"plant\"\n[[node]]\nname = \"arm\"\nlink = {{ rate = \"100Mbit\", bucket = {{ burst = \
          \"4kB\", rate = \"{share}\" }}, background = {{ size = \"4kB\" }} }}\n"
     )
-}
-
-fn takt(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
-    command.arg("net").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = takt(arguments).output().unwrap();
-    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
 }
 
 /// Runs `body` on a thread at the left end of a new cable, with the path of a system file.
@@ -66,17 +67,6 @@ fn real_time_rate(device: &Device) -> Option<u64> {
     Some(class.assured.rate * 8 / 1_000_000)
 }
 
-/// Bounded, for something that another process does.
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..1500 {
-        if is_so() {
-            return;
-        }
-        pause(Span::from_ms(20));
-    }
-    panic!("{what}: not within 30 s");
-}
-
 /// A takt that holds shares; ended when dropped.
 struct Holding(Child);
 
@@ -89,10 +79,8 @@ impl Holding {
         holding
     }
 
-    fn end(mut self, signal: &str) -> (ExitStatus, String) {
-        let pid = i32::try_from(self.0.id()).unwrap();
-        assert!(pid > 1);
-        assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+    fn end(mut self, name: &str) -> (ExitStatus, String) {
+        signal(&self.0, name);
         for _ in 0..1500 {
             if let Some(status) = self.0.try_wait().unwrap() {
                 let mut text = String::new();
@@ -101,7 +89,7 @@ impl Holding {
             }
             pause(Span::from_ms(20));
         }
-        panic!("takt did not end within 30 s of {signal}");
+        panic!("takt did not end within 30 s of {name}");
     }
 }
 

@@ -13,16 +13,16 @@ use takt_model::Span;
 use takt_net::probe::{HEAD, Head, ProbeMessage};
 use tempfile::TempDir;
 
+use crate::command::{piped, ran, signal};
+
+mod command;
+
 fn takt(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
-    command.args(["net", "probe"]).args(arguments);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
+    piped(&["net", "probe"], arguments)
 }
 
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let output = takt(arguments).output().unwrap();
-    (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    ran(takt(arguments))
 }
 
 fn json(arguments: &[&str]) -> (Option<i32>, Value) {
@@ -30,7 +30,6 @@ fn json(arguments: &[&str]) -> (Option<i32>, Value) {
     (status, serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{errors}")))
 }
 
-/// A server, ended when dropped.
 struct Server(Child, String);
 
 impl Server {
@@ -47,11 +46,8 @@ impl Server {
         Server(child, address)
     }
 
-    /// What it says at the signal TERM.
     fn end(mut self) -> Value {
-        let pid = i32::try_from(self.0.id()).unwrap();
-        assert!(pid > 1);
-        assert!(Command::new("kill").args(["-TERM", &pid.to_string()]).status().unwrap().success());
+        signal(&self.0, "-TERM");
         let mut text = String::new();
         std::io::Read::read_to_string(&mut self.0.stdout.take().unwrap(), &mut text).unwrap();
         assert!(self.0.wait().unwrap().success());

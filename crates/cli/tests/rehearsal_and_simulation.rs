@@ -157,7 +157,6 @@ fn by_instant(events: &[(u32, Time, Event)]) -> BTreeMap<Time, Vec<String>> {
     all
 }
 
-/// A job that was released and is not over.
 struct Live {
     deadline: Time,
     /// The CPU of its start, and whether it was demoted by then.

@@ -49,7 +49,6 @@ fn live_nodes_take_messages_as_their_system_says() {
     assert!(!folder.path().join("out/key").exists(), "the key of the nodes goes with them");
 }
 
-/// The values of a source in all columns and rows.
 fn all_of(table: &Value, source: &str) -> Vec<Option<f64>> {
     let rows = table["rows"].as_array().expect("rows").iter();
     rows.flat_map(|row| row["values"].as_array().expect("values")).map(|value| value[source].as_f64()).collect()

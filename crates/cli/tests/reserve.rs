@@ -5,9 +5,9 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::UdpSocket;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use takt_linux::clock::pause;
 use takt_linux::group::Place;
@@ -16,22 +16,16 @@ use takt_linux::sched::Class;
 use takt_linux::tracing::class_of;
 use takt_model::Span;
 
-/// They reserve, and look at what is reserved: one at a time.
-static ALONE: Mutex<()> = Mutex::new(());
+use crate::command::{alone, eventually, eventually_or, piped, ran, signal};
 
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+mod command;
 
 fn takt(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
-    command.arg("reserve").args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
+    piped(&["reserve"], arguments)
 }
 
 fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = takt(arguments).output().unwrap();
-    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+    ran(takt(arguments))
 }
 
 /// Whether this machine would reserve so little; the reason on the screen where not.
@@ -43,7 +37,10 @@ fn can_reserve() -> bool {
     status == Some(0)
 }
 
-/// A child of ours; killed and buried when dropped.
+fn alone_to_reserve() -> Option<MutexGuard<'static, ()>> {
+    Some(alone()).filter(|_| can_reserve())
+}
+
 struct Victim(Child);
 
 impl Victim {
@@ -74,22 +71,6 @@ fn is_reserved(class: Class) -> bool {
     matches!(class, Class::Deadline(of) if [of.runtime, of.period, of.deadline] == wanted)
 }
 
-/// Bounded, for something that another process does.
-fn eventually(what: &str, is_so: impl FnMut() -> bool) {
-    eventually_or(is_so, || what.to_owned());
-}
-
-/// The same; `what` is asked for when it is too late.
-fn eventually_or(mut is_so: impl FnMut() -> bool, what: impl FnOnce() -> String) {
-    for _ in 0..1500 {
-        if is_so() {
-            return;
-        }
-        pause(Span::from_ms(20));
-    }
-    panic!("{}: not within 30 s", what());
-}
-
 /// Waits for a takt that was told to end. One that ignores its signal fails the test and is killed.
 fn ended(child: &mut Child, told: &str) -> ExitStatus {
     for _ in 0..1500 {
@@ -103,7 +84,6 @@ fn ended(child: &mut Child, told: &str) -> ExitStatus {
     panic!("takt did not end within 30 s of {told}; it said {:?}", said(child));
 }
 
-/// The standard error of an ended takt.
 fn said(child: &mut Child) -> String {
     let mut text = String::new();
     if let Some(mut stderr) = child.stderr.take() {
@@ -118,12 +98,6 @@ fn holding(victim: &Victim) -> Child {
     let child = takt(&["--runtime", "5ms", "--deadline", "50ms", "--period", "100ms", "--pid", &id]).spawn().unwrap();
     eventually("reserved", || is_reserved(victim.class()));
     child
-}
-
-fn signal(child: &Child, name: &str) {
-    let pid = i32::try_from(child.id()).unwrap();
-    assert!(pid > 1);
-    assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
 }
 
 /// The booked bandwidth of SCHED_DEADLINE, once settled. `None`: the kernel does not tell.
@@ -142,10 +116,7 @@ fn booked() -> Option<u64> {
 
 #[test]
 fn a_thread_has_its_class_again_after_every_end_of_takt_and_nothing_stays_booked() {
-    let _alone = alone();
-    if !can_reserve() {
-        return;
-    }
+    let Some(_alone) = alone_to_reserve() else { return };
     let victim = Victim::sleeper();
     let before = booked();
     for end in ["-TERM", "-INT", "-HUP", "-USR1", "-KILL"] {
@@ -169,10 +140,7 @@ fn a_thread_has_its_class_again_after_every_end_of_takt_and_nothing_stays_booked
 
 #[test]
 fn a_command_begins_reserved_and_its_children_do_not() {
-    let _alone = alone();
-    if !can_reserve() {
-        return;
-    }
+    let Some(_alone) = alone_to_reserve() else { return };
     let script = "grep ^policy /proc/$$/sched; sh -c 'grep ^policy /proc/$$/sched; exit 0'; exit 3";
     let (status, stdout, stderr) = run(&["--runtime", "5ms", "--period", "100ms", "--", "sh", "-c", script]);
     assert_eq!(status, Some(1), "{stderr}");
@@ -187,10 +155,7 @@ fn a_command_begins_reserved_and_its_children_do_not() {
 
 #[test]
 fn signals_reach_the_command_and_takt_stays_as_long_as_it() {
-    let _alone = alone();
-    if !can_reserve() {
-        return;
-    }
+    let Some(_alone) = alone_to_reserve() else { return };
     let script = "trap 'echo got it' TERM; echo ready; while :; do sleep 0.05; done";
     let mut child =
         takt(&["--runtime", "5ms", "--period", "100ms", "--for", "30s", "--", "sh", "-c", script]).spawn().unwrap();
@@ -214,10 +179,7 @@ fn signals_reach_the_command_and_takt_stays_as_long_as_it() {
 
 #[test]
 fn whoever_leaves_the_class_is_not_overruled() {
-    let _alone = alone();
-    if !can_reserve() {
-        return;
-    }
+    let Some(_alone) = alone_to_reserve() else { return };
     let victim = Victim::sleeper();
     let mut child = holding(&victim);
     let id = victim.id().to_string();
@@ -238,10 +200,7 @@ fn whoever_leaves_the_class_is_not_overruled() {
 
 #[test]
 fn a_dry_run_changes_nothing_and_json_has_its_keys() {
-    let _alone = alone();
-    if !can_reserve() {
-        return;
-    }
+    let Some(_alone) = alone_to_reserve() else { return };
     let victim = Victim::sleeper();
     let id = victim.id().to_string();
     let asked = ["--json", "--runtime", "5ms", "--period", "100ms", "--pid", &id];
@@ -289,10 +248,7 @@ fn room_after(mounts: &str, id: &str) -> Option<serde_json::Value> {
 
 #[test]
 fn what_is_booked_is_seen_where_debugfs_is_not_mounted() {
-    let _alone = alone();
-    if !can_reserve() {
-        return;
-    }
+    let Some(_alone) = alone_to_reserve() else { return };
     let victim = Victim::sleeper();
     let id = victim.id().to_string();
     let is_mounted = "grep -q '^[^ ]* [^ ]* debugfs ' /proc/mounts";
@@ -404,7 +360,6 @@ fn what_no_thread_serves_is_refused_with_the_reason() {
     }
 }
 
-/// The control group with CPU time that a thread is in.
 fn group_of(id: u32) -> Option<PathBuf> {
     Place::of(id).ok().map(|place| place.folder)
 }
@@ -554,27 +509,13 @@ fn load() -> Vec<Victim> {
 
 #[test]
 fn auto_finds_the_period_and_a_disturbed_thread_misses_no_more_than_before() {
-    let _alone = alone();
-    if !can_reserve() {
-        return;
-    }
+    let Some(_alone) = alone_to_reserve() else { return };
     let player = Player::start();
     let id: u32 = player.thread.parse().unwrap();
     let _load = load();
     for attempt in 1.. {
         let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
-        command.args([
-            "--json",
-            "reserve",
-            "--auto",
-            "--probability",
-            "0.9",
-            "--observe",
-            "6s",
-            "--for",
-            "5s",
-            "--pid",
-        ]);
+        command.args("--json reserve --auto --probability 0.9 --observe 6s --for 5s --pid".split(' '));
         let output = command.arg(&player.thread).stdin(Stdio::null()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         // A machine that pauses for long hides a period; not each time.
@@ -663,7 +604,6 @@ fn auto_limits_by_a_control_group_what_sched_deadline_cannot_take() {
     drop(player.process);
 }
 
-/// Sends a packet to the thread every 10 ms.
 fn send(cable: &Cable, over: &AtomicBool) {
     cable.left().enter().unwrap();
     // So that packets are in time beside other work.
@@ -691,18 +631,7 @@ fn auto_sizes_for_a_kernel_thread_that_takes_packets_in() {
     let output = std::thread::scope(|scope| {
         scope.spawn(|| send(&cable, &over));
         let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
-        command.args([
-            "--json",
-            "reserve",
-            "--auto",
-            "--probability",
-            "0.9",
-            "--observe",
-            "3s",
-            "--for",
-            "2s",
-            "--irq",
-        ]);
+        command.args("--json reserve --auto --probability 0.9 --observe 3s --for 2s --irq".split(' '));
         let output = command.arg(cable.right().device()).stdin(Stdio::null()).output();
         over.store(true, Ordering::Relaxed);
         output.unwrap()
@@ -722,10 +651,7 @@ fn auto_sizes_for_a_kernel_thread_that_takes_packets_in() {
 
 #[test]
 fn auto_applies_nothing_where_it_knows_nothing() {
-    let _alone = alone();
-    if !can_reserve() {
-        return;
-    }
+    let Some(_alone) = alone_to_reserve() else { return };
     let victim = Victim::sleeper();
     let id = victim.id().to_string();
     let (status, stdout, stderr) = run(&["--auto", "--observe", "300ms", "--pid", &id]);

@@ -79,7 +79,6 @@ fn a_run_and_what_is_observed_of_it_agree() {
     assert!(distances[compared / 2] < 20_000, "{distances:?}");
 }
 
-/// Instances of the process, where anybody may look.
 fn instances(pid: u32) -> Option<Vec<PathBuf>> {
     let entries = fs::read_dir(takt_linux::tracing::instances().ok()?).ok()?;
     let of = |name: &str| name.starts_with(&format!("takt-{pid}-"));

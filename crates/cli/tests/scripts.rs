@@ -16,14 +16,12 @@ use takt_model::Span;
 const TAKT: &str = env!("CARGO_BIN_EXE_takt");
 const QEMU: &str = "qemu-system-x86_64";
 
-/// A System with a component of this name.
 fn system(name: &str, cpus: u32, more: &str) -> String {
     let node = "takt = 1\n[[node]]\nname = \"host\"\ncpus = 2\n";
     let server = "server = \"cbs-hard\"\nperiod = \"20ms\"\nbudget = \"4ms\"\n";
     format!("{node}[[component]]\nname = \"{name}\"\n{server}cpus = {cpus}\n{more}")
 }
 
-/// Exports a System, and writes the script.
 fn script(folder: &Path, system: &str, format: &str) -> std::path::PathBuf {
     fs::write(folder.join("system.toml"), system).expect("a file");
     let path = folder.join("script");
@@ -49,7 +47,6 @@ fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
     panic!("QEMU does not start")
 }
 
-/// The threads of a guest's vCPUs, as QEMU itself tells.
 fn vcpus(socket: &Path) -> Vec<u32> {
     let stream = until(|| UnixStream::connect(socket).ok());
     let (mut lines, mut out) = (BufReader::new(stream.try_clone().expect("a socket")).lines(), stream);

@@ -35,33 +35,25 @@ pub struct Options {
     pub seed: u64,
 }
 
-/// The input of an experiment.
 pub(super) struct Context {
     pub(super) host: Host,
-    /// The folder for files.
     folder: PathBuf,
-    /// The folder's name as the user gave it.
     shown: String,
     pub(super) seed: u64,
     pub(super) short: bool,
     duration: Option<Span>,
     repeat: Option<u32>,
-    /// The machine before it began.
     pub(super) machine: Machine,
     load: Option<String>,
-    /// Whether it measures a simulated experiment on this kernel.
     pub(super) live: bool,
-    /// The guest that it measures in.
     pub(super) lab: Option<LabMachine>,
     /// Whether all runs in virtual time.
     simulated: bool,
     signals: StopSignals,
-    /// A signal that a run within caught.
     caught: Cell<Option<Signal>>,
 }
 
 impl Context {
-    /// Makes the folder.
     pub(super) fn new(experiment: &Experiment, options: &Options, host: Host) -> Result<Context, Failure> {
         if options.duration.is_some_and(Span::is_zero) {
             return Err(Failure::input("--for is zero; give a duration like 10s"));
@@ -118,7 +110,6 @@ impl Context {
         })
     }
 
-    /// Removes the folder if it is empty, after a failure.
     pub(super) fn forsake(&self) {
         let _ = fs::remove_dir(&self.folder);
     }
@@ -133,7 +124,6 @@ impl Context {
         self.repeat.unwrap_or(if self.short { 1 } else { REPEAT })
     }
 
-    /// Whether to end early.
     pub(super) fn stopped(&self) -> bool {
         self.signals.caught().is_some() || self.caught.get().is_some()
     }
@@ -153,22 +143,18 @@ impl Context {
         }
     }
 
-    /// The cause of an early end.
     pub(super) fn signal(&self) -> Option<Signal> {
         self.signals.caught().or_else(|| self.caught.get())
     }
 
-    /// A file of the experiment's folder.
     pub(super) fn path(&self, name: &str) -> String {
         self.folder.join(name).to_string_lossy().into_owned()
     }
 
-    /// The folder, as the user gave it.
     pub(super) fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// Writes a file of the experiment's folder.
     pub(super) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
         let path = self.path(name);
         fs::write(&path, bytes).map_err(|error| trouble(&path, &error))
@@ -179,7 +165,6 @@ impl Context {
         self.machine.steal.zip(clock::steal()).map(|(before, now)| now.saturating_sub(before))
     }
 
-    /// Adds the notes that hold for every experiment.
     pub(super) fn conclude(&self, findings: &mut Findings) {
         if let Some(signal) = self.signal() {
             findings.notes.insert(0, format!("Ended early by {signal}: what was not measured by then is missing."));
@@ -199,7 +184,6 @@ impl Context {
     }
 }
 
-/// The default of `--repeat`.
 const REPEAT: u32 = 3;
 
 fn trouble(what: &str, error: &std::io::Error) -> Failure {

@@ -25,7 +25,6 @@ mod tables;
 mod workload;
 
 const RULES: [ServerRule; 3] = [ServerRule::Ptps, ServerRule::Wcps, ServerRule::Crps];
-/// The ranges of task periods in ms.
 const RANGES: [(u64, u64); 3] = [(550, 650), (350, 850), (100, 1100)];
 /// Shorter runs decide nothing: a domain has a few jobs a second.
 const LEAST_S: u64 = 20;
@@ -35,7 +34,6 @@ const fn repeated(experiment: Experiment) -> Experiment {
     Experiment { repeats: true, ..experiment }
 }
 
-/// With the forms on this kernel and in the lab.
 const fn on_kernels(
     experiment: Experiment,
     here: fn(&Context) -> Result<Findings, Failure>,
@@ -50,7 +48,6 @@ const fn on_kernels(
     repeated(Experiment { lab: Some(lab), ..experiment.or(on_this_kernel(here)) })
 }
 
-/// The form on this kernel.
 const fn on_this_kernel(run: fn(&Context) -> Result<Findings, Failure>) -> LiveForm {
     LiveForm {
         needs: "root, or the privilege for SCHED_FIFO and locked memory",
@@ -125,7 +122,6 @@ pub(super) const OPEN: Experiment = repeated(Experiment::in_virtual_time(
     open::reproduce,
 ));
 
-/// The domains whose jobs count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     All,
@@ -156,7 +152,6 @@ impl Scope {
 
 /// Execution time factors of Fig. 6, in percent.
 const FACTORS: [u64; 3] = [100, 50, 10];
-/// The workloads of Table I in Fig. 7.
 const KINDS: [(usize, &str); 3] =
     [(0, "much interface overhead"), (5, "little interface overhead"), (6, "a single domain")];
 
@@ -197,7 +192,6 @@ fn workload(context: &Context, setting: u64, number: u64, load: f64, range: (u64
     synthetic(&mut Random::new(context.seed ^ (setting << 48) ^ (number << 32)), load, range)
 }
 
-/// A distribution function with a limited number of steps.
 fn distribution(jobs: &[f64], name: &str, colour: usize) -> Series {
     const STEPS: usize = 400;
     let mut sorted = jobs.to_vec();
@@ -213,15 +207,7 @@ fn distribution(jobs: &[f64], name: &str, colour: usize) -> Series {
 }
 
 fn figure(title: &str, series: Vec<Series>) -> Figure {
-    Figure {
-        title: title.to_owned(),
-        x: "response time / deadline".to_owned(),
-        y: "% of the jobs".to_owned(),
-        series,
-        rules: Vec::new(),
-        y_max: Some(100.0),
-        x_from_zero: true,
-    }
+    Figure { y_max: Some(100.0), ..Figure::new(title, "response time / deadline", "% of the jobs", series) }
 }
 
 /// Distribution functions under each rule, with the miss ratio in the key.
@@ -262,12 +248,10 @@ fn in_percent(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.2} %", ratio * 100.0))
 }
 
-/// The miss ratio of jobs, for a key.
 fn late(jobs: &[f64]) -> String {
     miss_ratio(jobs).map_or_else(|| "no jobs".to_owned(), |ratio| format!("{:.2} % late", ratio * 100.0))
 }
 
-/// The median of the jobs under each rule.
 fn medians(jobs: &[Vec<f64>]) -> Vec<Option<f64>> {
     jobs.iter().map(|jobs| quartiles(jobs).map(|[_, _, median, ..]| median)).collect()
 }
@@ -275,9 +259,7 @@ fn medians(jobs: &[Vec<f64>]) -> Vec<Option<f64>> {
 /// Checks in several settings that each ratio is at most the one before.
 #[derive(Default)]
 struct Ordered {
-    /// Whether some ratio was not known.
     open: bool,
-    /// Whether some ratio was above zero.
     shown: bool,
     refuted: bool,
 }
@@ -296,7 +278,6 @@ impl Ordered {
     }
 }
 
-/// A claim needs runs of some length.
 fn needs_time(claim: &mut Claim, duration: Span) {
     claim.needs(duration.as_ns() / Span::from_s(1).as_ns(), LEAST_S, "seconds of a run");
 }
@@ -478,14 +459,12 @@ const WORKLOADS: [(f64, usize); 7] =
 /// overhead miss.
 const SWITCH: Span = Span::from_us(100);
 
-/// One of several sets of partitions for a workload of Table I.
 fn of_partitions(context: &Context, workload: usize, number: u64) -> Result<Domains, Failure> {
     let (load, partitions) = WORKLOADS[workload];
     let seed = context.seed.wrapping_add((workload as u64) << 32 | number);
     Ok(Domains { costs: Some(Costs { switch: SWITCH, ..Costs::NONE }), ..arinc(seed, load, partitions)? })
 }
 
-/// The number of sets of partitions for a workload.
 fn pooled(context: &Context) -> u64 {
     if context.short { 4 } else { 20 }
 }
@@ -585,7 +564,7 @@ fn partitions(context: &Context) -> Result<Findings, Failure> {
     );
     differences(&mut findings, count);
     findings.differences.push(ARINC.to_owned());
-    findings.differences.push("How much crps improves miss ratios depends on the tasks of the partitions.".to_owned());
+    findings.differ(["How much crps improves miss ratios depends on the tasks of the partitions."]);
     Ok(findings)
 }
 
@@ -596,9 +575,8 @@ const LATE: &str =
     "A job counts as late if its deadline had passed and it had not completed at the end. The paper is silent.";
 
 fn differences(findings: &mut Findings, count: u64) {
-    findings.differences.push(
-        "The paper ran a patched Xen on one core. Here the rules run in virtual time, without disturbance.".to_owned(),
-    );
+    findings
+        .differ(["The paper ran a patched Xen on one core. Here the rules run in virtual time, without disturbance."]);
     if count > 1 {
         findings.differences.push(format!(
             "The paper made one workload for each setting; here {count} are made, and their jobs are counted \

@@ -30,6 +30,11 @@ impl Findings {
         (!self.claims.is_empty() && self.claims.iter().all(|claim| claim.holds == Some(true))).then_some(true)
     }
 
+    /// Adds differences from the paper.
+    pub(super) fn differ<const N: usize>(&mut self, sentences: [&str; N]) {
+        self.differences.extend(sentences.map(str::to_owned));
+    }
+
     /// Adds a claim. `holds` is `None` if it could not be decided.
     pub(super) fn claim(
         &mut self,
@@ -72,18 +77,13 @@ impl Claim {
     }
 }
 
-/// A picture and its file.
 pub(super) struct Drawn {
-    /// The file's name.
     pub(super) file: String,
-    /// The chart as a file of its own.
     pub(super) alone: String,
-    /// The same chart for the page.
     pub(super) picture: Picture,
 }
 
 impl Drawn {
-    /// A chart with this title, in a file with this name.
     pub(super) fn of(file: &str, figure: &Figure, title: impl Into<String>, caption: impl Into<String>) -> Drawn {
         let id = file.trim_end_matches(".svg");
         Drawn {
@@ -111,15 +111,12 @@ pub struct Comparison {
     pub(super) rows: Vec<Row>,
 }
 
-/// A row: one optional value for each source and column.
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) values: Vec<Vec<Option<f64>>>,
 }
 
-/// The first source of a [`Comparison`].
 pub(super) const PAPER: &str = "paper";
-/// The second source of a [`Comparison`].
 pub(super) const MEASURED: &str = "measured";
 /// The second source of a [`Comparison`] in virtual time.
 pub(super) const SIMULATED: &str = "simulated";
@@ -209,7 +206,6 @@ impl Comparison {
         text
     }
 
-    /// The same as JSON.
     pub(super) fn json(&self) -> serde_json::Value {
         let values = |row: &Row, column: usize| {
             let mut object = serde_json::Map::new();
@@ -232,7 +228,6 @@ impl Comparison {
     }
 }
 
-/// Nanoseconds as microseconds, for tables.
 pub(super) fn us(ns: u64) -> f64 {
     ns as f64 / 1e3
 }

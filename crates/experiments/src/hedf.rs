@@ -24,10 +24,8 @@ mod predictability;
 mod setups;
 mod switches;
 
-/// The needs of all live forms.
 const NEEDS: &str = "root (network namespaces, HTB, SCHED_FIFO), threaded NAPI (Linux 5.12) and two CPUs";
 
-/// A time in a sentence.
 fn rounded(span: Span) -> String {
     let us = span.as_ns() as f64 / 1e3;
     if us < 1_000.0 { format!("{us:.1} us") } else { format!("{:.2} ms", us / 1e3) }

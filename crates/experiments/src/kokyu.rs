@@ -93,7 +93,6 @@ fn whole_seconds(span: Span) -> Span {
     if span.as_ns() < second { span } else { Span::from_ns(span.as_ns() / second * second) }
 }
 
-/// Simulates each region by itself, under each variant.
 fn simulated(context: &Context, each: Span) -> Result<Outcomes, Failure> {
     let mut all = Outcomes { variants: variants(), outcomes: Vec::new(), lost: Vec::new(), each };
     for variant in &all.variants {
@@ -114,17 +113,8 @@ fn verdict(shown: bool, refuted: bool) -> Option<bool> {
     if shown { Some(true) } else { refuted.then_some(false) }
 }
 
-/// A chart over the regions.
 fn figure(title: &str, y: &str, series: Vec<Series>) -> Figure {
-    Figure {
-        title: title.to_owned(),
-        x: "operating region".to_owned(),
-        y: y.to_owned(),
-        series,
-        rules: Vec::new(),
-        y_max: None,
-        x_from_zero: true,
-    }
+    Figure::new(title, "operating region", y, series)
 }
 
 /// The line of a variant, without points.

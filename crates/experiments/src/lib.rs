@@ -65,7 +65,6 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// An experiment in virtual time.
     const fn in_virtual_time(
         paper: &'static Paper,
         name: &'static str,
@@ -90,7 +89,6 @@ impl Experiment {
         }
     }
 
-    /// With a form on this kernel.
     const fn or(self, live: LiveForm) -> Self {
         Experiment { live: Some(live), ..self }
     }

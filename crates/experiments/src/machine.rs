@@ -61,7 +61,6 @@ pub(super) fn driver(machine: &Machine) -> String {
     }
 }
 
-/// The machine in a sentence.
 pub(super) fn this(machine: &Machine, load: Option<&str>) -> String {
     let preemption = machine.preemption.as_deref().map_or(String::new(), |model| format!(", preemption {model}"));
     let tick = machine.tick.map_or(String::new(), |tick| format!(", ticks of {tick}"));

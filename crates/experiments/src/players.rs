@@ -11,9 +11,7 @@ use super::context::Context;
 use super::findings::{Findings, in_us};
 use crate::failure::Failure;
 
-/// The period of a frame.
 pub(super) const PERIOD: Span = Span::from_ms(40);
-/// The most frames of a film.
 const FRAMES_MAX: usize = 100_000;
 
 /// Frames that take from `min` to `max` ms of CPU time to decode, spread evenly.
@@ -31,7 +29,6 @@ pub(super) fn film<'a>(seed: u64, length: Span, kind: impl Fn(usize) -> &'a Task
     Film { frames, period: PERIOD, refresh: Span::from_ms(10) }
 }
 
-/// The frames that one player showed.
 #[derive(Default)]
 pub(super) struct Played {
     pub(super) shown: ShowTimes,
@@ -62,24 +59,17 @@ pub(super) fn periods(ns: u64) -> f64 {
     ns as f64 / PERIOD.as_ns() as f64
 }
 
-/// The column heads of [`numbers`].
 pub(super) const NUMBERS: [&str; 4] = ["avg", "dev", "p99", "max"];
 
-/// Inter-frame times in us.
 pub(super) fn numbers(times: Option<&Summary<u64>>) -> Vec<Option<f64>> {
     times.map_or(vec![None; NUMBERS.len()], |s| in_us([s.mean, s.deviation, s.p99, s.max]))
 }
 
-/// A chart of inter-frame times.
 pub(super) fn figure(title: String, series: Vec<Series>, y_max: Option<f64>) -> Figure {
     Figure {
-        title,
-        x: "frame".to_owned(),
-        y: "inter-frame time in ms".to_owned(),
-        series,
         rules: vec![("40 ms, as filmed".to_owned(), 40.0)],
         y_max,
-        x_from_zero: true,
+        ..Figure::new(title, "frame", "inter-frame time in ms", series)
     }
 }
 

@@ -13,15 +13,12 @@ use super::context::Context;
 use crate::failure::Failure;
 use crate::host::{Recorder, Request};
 
-/// A recording in progress.
 pub(super) struct Recording {
     path: String,
     recorder: Box<dyn Recorder>,
 }
 
-/// A recording that has ended.
 pub(super) struct Recorded {
-    /// The log.
     pub(super) path: String,
     /// Statistics of all threads, by names with thread ids: `takt task-1-4711`.
     pub(super) stats: Stats,
@@ -54,7 +51,6 @@ impl Recording {
         Ok(Recording { path, recorder })
     }
 
-    /// Ends it.
     pub(super) fn finish(self) -> Result<Recorded, Failure> {
         let (stats, defects) = self.recorder.finish()?;
         Ok(Recorded { path: self.path, stats, defects })
@@ -107,7 +103,6 @@ fn unreadable(path: &str, error: &ReadError) -> Failure {
     Failure::trouble(format_args!("{}: {error}", takt_model::file::one_line(path)))
 }
 
-/// Collects how long tasks ran without a break.
 struct Stretches {
     /// By task: its name, since when it runs, and the stretches that ended.
     tasks: Vec<(String, Option<Time>, Histogram)>,
@@ -142,7 +137,6 @@ impl Sink for Stretches {
     }
 }
 
-/// The numbers of the thread with this name.
 pub(super) fn of<'a>(stats: &'a Stats, name: &str) -> Option<&'a TaskStats> {
     stats.tasks.iter().find(|task| is(&task.task, name))
 }
@@ -159,7 +153,6 @@ fn cut(name: &str) -> &str {
     name.get(..end.unwrap_or(0)).unwrap_or(name)
 }
 
-/// The job that an event of a recording is about.
 fn job_of(event: &Event) -> Option<JobKey> {
     match event {
         Event::Release { job, .. }

@@ -42,9 +42,7 @@ const PERIODS_LEAST: u64 = 20;
 /// The claim of at most one late job in a hundred needs about a hundred jobs.
 const JOBS_LEAST: u64 = 90;
 
-/// One of the two measurements.
 struct Measured {
-    /// The factor of all the paper's times.
     scale: u64,
     jobs: Vec<Finished>,
     greedy: [Option<CpuUse>; 2],
@@ -107,7 +105,6 @@ impl Measured {
         self.greedy[i].map(|ran| ran.share() / (q as f64 / t as f64))
     }
 
-    /// The fewest periods of a greedy task.
     fn periods(&self) -> u64 {
         let of = |(ran, (_, t)): (&Option<CpuUse>, (u64, u64))| {
             ran.map_or(0, |ran| ran.to.saturating_since(ran.from).as_ns() / Span::from_us(t * self.scale).as_ns())

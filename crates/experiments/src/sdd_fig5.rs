@@ -58,7 +58,6 @@ const FRAMES_LEAST: u64 = 299;
 const LENGTH: Span = Span::from_ms(14_000);
 const LENGTH_SHORT: Span = Span::from_ms(4_000);
 
-/// CPU time of each frame.
 fn film(seed: u64, length: Span) -> Film {
     let (quiet, demanding) = (frames_of("quiet", (4, 6)), frames_of("demanding", (35, 37)));
     players::film(seed, length, |k| if DEMANDING.contains(&(k % SCENE)) { &demanding } else { &quiet })
@@ -107,7 +106,6 @@ fn reserved(
     played.map_err(|error| Failure::of_run(&error))
 }
 
-/// Runs both players at once and records them.
 fn play(
     context: &Context,
     findings: &mut Findings,
@@ -232,14 +230,13 @@ fn claims<'a>(findings: &mut Findings, of: &impl Fn(usize) -> Option<&'a Summary
 }
 
 fn differences(findings: &mut Findings, context: &Context, factor: u64) {
-    findings.differences.push(
+    findings.differ([
         "The players are takt's own, and decode by busy work. The film is drawn at random: scenes of 10 frames \
          of 35 to 37 ms each, with 40 frames of 4 to 6 ms between them. The paper's player (GTK2, \"Big Buck \
          Bunny\") starved until the other one had finished. Here it starves only for a scene: the kernel's \
          limit would stop SCHED_FIFO threads that fill a CPU for longer, or without a limit they would block \
-         the machine."
-            .to_owned(),
-    );
+         the machine.",
+    ]);
     let limits = &context.machine.limits;
     if limits.rt_runtime_us >= 0 {
         findings

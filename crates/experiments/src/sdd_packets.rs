@@ -80,7 +80,6 @@ const INTERRUPTS: u8 = 50;
 /// The longest time that a receiver waits for the next packet.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// The results of one test.
 #[derive(Default)]
 struct Measured {
     sender: Histogram,
@@ -90,7 +89,6 @@ struct Measured {
     executions: Histogram,
 }
 
-/// One result of all tests.
 type Source<'a> = (&'a [Measured], fn(&Measured) -> &Histogram);
 
 fn reproduce(context: &Context) -> Result<Findings, Failure> {
@@ -298,13 +296,9 @@ fn figure(threads: &Measured, softirqs: &Measured) -> Drawn {
         Series { name: (*name).to_owned(), points, form: *form, colour }
     });
     let figure = Figure {
-        title: "T1: the share of distances that are no longer".to_owned(),
-        x: "distance in ms".to_owned(),
-        y: "share in %".to_owned(),
-        series: series.collect(),
-        rules: Vec::new(),
         y_max: Some(100.0),
         x_from_zero: false,
+        ..Figure::new("T1: the share of distances that are no longer", "distance in ms", "share in %", series.collect())
     };
     Drawn::of(
         "packet-distances.svg",
@@ -348,24 +342,17 @@ fn claims(findings: &mut Findings, threads: &[Measured], softirqs: &[Measured]) 
 }
 
 fn differences(findings: &mut Findings, threads: &[Measured]) {
-    findings.differences.push(
+    findings.differ([
         "The paper's packets cross a wire between two computers, and an interrupt thread of PREEMPT_RT takes \
          them in. This kernel's network interrupts have no threads. The packets cross a pair of veth devices \
          between two network namespaces, and the receiving device has a kernel thread (threaded NAPI). This \
          thread does the work of the paper's interrupt and softirq threads together, at the priority that \
-         PREEMPT_RT gives them (SCHED_FIFO 50)."
-            .to_owned(),
-    );
-    findings.differences.push(
+         PREEMPT_RT gives them (SCHED_FIFO 50).",
         "The softirq runs in the sender's context, within the call that sends: without a wire nothing lies \
-         between them. Its executions contain the whole way to the receiver's socket."
-            .to_owned(),
-    );
-    findings.differences.push(
+         between them. Its executions contain the whole way to the receiver's socket.",
         "Sender and receiver read the same clock, of nanoseconds. The paper's receiver reads a clock of 1.024 \
-         ms, so its extremes are multiples of this."
-            .to_owned(),
-    );
+         ms, so its extremes are multiples of this.",
+    ]);
     let early = |m: &&Measured| m.arrivals.at_rank(1).zip(m.sender.at_rank(1)).is_some_and(|(a, s)| a < s / 2);
     let count = threads.iter().filter(early).count();
     if count > 0 {

@@ -55,20 +55,6 @@ const TABLE_I: [[f64; 12]; 3] = [
 ];
 /// A median of fewer jobs decides nothing.
 const JOBS_LEAST: u64 = 100;
-const COLUMNS: [&str; 12] = [
-    "exec avg",
-    "exec dev",
-    "exec max",
-    "exec min",
-    "arrival avg",
-    "arrival dev",
-    "arrival max",
-    "arrival min",
-    "resp avg",
-    "resp dev",
-    "resp max",
-    "resp min",
-];
 /// Period and CPU of each task.
 const TASKS: [(u64, u32); 3] = [(6, 0), (3, 1), (8, 1)];
 /// The releases repeat after this time.
@@ -118,7 +104,6 @@ const KERNEL: &str = "kernel.takt";
 const RUN: &str = "run.takt";
 const SYSTEM: &str = "system.toml";
 
-/// A task's thread.
 fn name(i: usize) -> String {
     format!("takt task-{}", i + 1)
 }
@@ -172,13 +157,14 @@ fn table(measured: &[Option<&TaskStats>], simulated: &[Option<&TaskStats>]) -> C
         name: format!("task {}", i + 1),
         values: vec![TABLE_I[i].map(Some).to_vec(), values(measured[i]), values(simulated[i])],
     };
+    let of_each = |time: &str| ["avg", "dev", "max", "min"].map(|value| format!("{time} {value}"));
     Comparison {
         title: "Statistics of three periodic tasks".to_owned(),
         cite: "Table I",
         unit: "times in us",
         digits: 0,
         row_head: "task",
-        columns: COLUMNS.map(str::to_owned).to_vec(),
+        columns: ["exec", "arrival", "resp"].into_iter().flat_map(of_each).collect(),
         sources: vec![PAPER, MEASURED, "simulated"],
         rows: (0..3).map(row).collect(),
     }
@@ -197,13 +183,14 @@ fn figure(measured: &[Option<&TaskStats>], simulated: &[Option<&TaskStats>]) -> 
     let end = measured.iter().flatten().filter_map(|task| task.responses.percentile(99)).max().unwrap_or(1);
     series.iter_mut().for_each(|series| series.points.retain(|point| point.0 <= us(end) / 1e3 * 1.25));
     let figure = Figure {
-        title: "Response times: the share of jobs that took no longer".to_owned(),
-        x: "response time in ms".to_owned(),
-        y: "share of jobs in %".to_owned(),
-        series,
-        rules: Vec::new(),
         y_max: Some(100.0),
         x_from_zero: false,
+        ..Figure::new(
+            "Response times: the share of jobs that took no longer",
+            "response time in ms",
+            "share of jobs in %",
+            series,
+        )
     };
     Drawn::of(
         "response-times.svg",
@@ -263,24 +250,18 @@ fn claims(findings: &mut Findings, measured: &[Option<&TaskStats>], simulated: &
 }
 
 fn differences(findings: &mut Findings, measured: &[Option<&TaskStats>]) {
-    findings.differences.push(
+    findings.differ([
         "The paper gives no parameters of its tasks. Periods and executions come from its averages. Its \
          response times fit fixed priorities by the length of periods, with task 1 on a CPU of its own and \
-         tasks 2 and 3 on another CPU. On one CPU the tasks would need 105 % of it."
-            .to_owned(),
-    );
-    findings.differences.push(
+         tasks 2 and 3 on another CPU. On one CPU the tasks would need 105 % of it.",
         "Inter-arrival times and responses count from the timers, which the recorder sees, and not from \
-         wake-ups. So the wake-up latency is in the response here, and in the inter-arrival time in the paper."
-            .to_owned(),
-    );
+         wake-ups. So the wake-up latency is in the response here, and in the inter-arrival time in the paper.",
+    ]);
     let merged = |task: &TaskStats| task.inter_arrival_ns.is_some_and(|summary| summary.max > summary.min * 3 / 2);
     if measured.iter().flatten().copied().any(merged) {
-        findings.differences.push(
-            "Some jobs are missing between others: a thread that had no CPU past its next release does not \
-             sleep between two jobs, so the kernel shows one long job."
-                .to_owned(),
-        );
+        findings
+            .differ(["Some jobs are missing between others: a thread that had no CPU past its next release does not \
+             sleep between two jobs, so the kernel shows one long job."]);
     }
     let longest = |task: &&TaskStats| {
         let (execution, net) = (task.execution_ns?, task.execution_without_interrupts_ns?);

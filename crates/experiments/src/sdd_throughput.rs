@@ -97,7 +97,6 @@ const PERIODS_LEAST: u64 = 5;
 /// The time of a file needs this many requests, over all repetitions.
 const REQUESTS_LEAST: u64 = 1_000;
 
-/// All measured values.
 struct Measured {
     /// The driver's share of a CPU at a fixed priority.
     share: Option<f64>,
@@ -109,9 +108,7 @@ struct Measured {
     periods: Vec<u64>,
     /// By row of Table VII: readings of the file.
     files: Vec<Vec<Reader>>,
-    /// The recorded run at a fixed priority.
     driver: Option<TaskStats>,
-    /// Rows that the kernel did not admit.
     refused: usize,
 }
 
@@ -144,7 +141,6 @@ fn costs(seed: u64) -> impl Fn(u64) -> Span + Sync {
     move |number| draw.exec(&task, number)
 }
 
-/// The result of one of the two threads.
 enum ThreadResult {
     Driver(Driver),
     Reader(Reader),
@@ -253,7 +249,6 @@ impl Measured {
         Ok(())
     }
 
-    /// Reads the file once in each reservation of Table VII.
     fn files(&mut self, context: &Context, repetition: u32) -> Result<(), Failure> {
         let seed = context.seed.wrapping_add(u64::from(repetition));
         let requests = requests_in(context.duration(FILE.0, FILE.1));
@@ -286,7 +281,6 @@ impl Measured {
         self.share.map(|share| (reserved / share).min(1.0) * 100.0)
     }
 
-    /// The duration of the file in seconds, by repetition.
     fn seconds(&self, row: usize) -> Vec<f64> {
         self.files[row].iter().map(|reader| reader.took.as_ns() as f64 / 1e9).collect()
     }
@@ -353,7 +347,6 @@ fn table_vii(measured: &Measured) -> Comparison {
     }
 }
 
-/// The least and the most of some values.
 fn span(values: &[f64]) -> String {
     let (least, most) = values.iter().fold((f64::INFINITY, 0.0f64), |(a, b), v| (a.min(*v), b.max(*v)));
     if values.is_empty() { "not measured".to_owned() } else { format!("{least:.2} to {most:.2}") }
@@ -407,7 +400,6 @@ fn throughput_claims(findings: &mut Findings, measured: &Measured, periods_least
         .needs(periods, periods_least, "periods of a reservation");
 }
 
-/// The claims about Table VII.
 fn file_claims(findings: &mut Findings, measured: &Measured) {
     let share = measured.share.unwrap_or(1.0);
     let read = measured.files.iter().map(|files| files.iter().map(|reader| reader.read).sum::<u64>());
@@ -467,11 +459,10 @@ fn differences(findings: &mut Findings, context: &Context, measured: &Measured) 
             measured.refused
         ));
     }
-    findings.differences.push(
+    findings.differ([
         "Table VI is the disk without DMA, as here. With DMA (Figs. 6 to 8 of the paper) its driver needed 0.2 % of \
-         a CPU, and Q/T = 0.3 % was enough for all of its throughput."
-            .to_owned(),
-    );
+         a CPU, and Q/T = 0.3 % was enough for all of its throughput.",
+    ]);
 }
 
 #[cfg(test)]

@@ -65,7 +65,6 @@ const TABLE_VIII: [f64; 5] = [59.75, 65.43, 70.83, 76.14, 88.55];
 const MOST: f64 = 88.0;
 const FIFO: f64 = 58.0;
 
-/// The tasks that share the CPU in one trial.
 #[derive(Clone, Copy)]
 struct Trial {
     name: &'static str,
@@ -73,11 +72,9 @@ struct Trial {
     driver: Option<Class>,
 }
 
-/// The outcome of a trial.
 #[derive(Default)]
 struct Outcome {
     played: Played,
-    /// The throughput in bits per second.
     throughput: Option<f64>,
     /// The share of the CPU that the thread used.
     used: Option<f64>,
@@ -99,7 +96,6 @@ fn trials() -> Vec<Trial> {
     }));
     trials
 }
-/// The indices of trials in that list.
 const PACKETS_ALONE: usize = 0;
 const PLAYER_ALONE: usize = 1;
 const PLAYER_OTHER: usize = 2;
@@ -272,7 +268,6 @@ fn perform(
     Ok(Ok(outcome))
 }
 
-/// The throughput relative to that of packets alone.
 fn share(outcomes: &[Outcome], trial: usize) -> Option<f64> {
     Some(outcomes.get(trial)?.throughput? / outcomes.get(PACKETS_ALONE)?.throughput?)
 }
@@ -395,12 +390,11 @@ fn claims(findings: &mut Findings, outcomes: &[Outcome]) {
 }
 
 fn differences(findings: &mut Findings) {
-    findings.differences.push(
+    findings.differ([
         "The paper reserves for the interrupt thread of a network card; its softirq thread has no reservation, \
          and does most of the work. Here one kernel thread (threaded NAPI) does all of the work. So its \
-         reservations are larger: as large as SCHED_DEADLINE admits on one CPU beside the player's."
-            .to_owned(),
-    );
+         reservations are larger: as large as SCHED_DEADLINE admits on one CPU beside the player's.",
+    ]);
     findings.differences.push(format!(
         "No wire limits the packets. They are datagrams at the rate at which the thread needs {:.0} % of the \
          CPU, instead of netperf's packets over 100 Mbit/s. Each passes a filter of 3000 divisions, which makes \
@@ -412,11 +406,10 @@ fn differences(findings: &mut Findings) {
          frame out.",
         FRAME.0, FRAME.1
     ));
-    findings.differences.push(
+    findings.differ([
         "Kernels without HRTICK enforce budgets at ticks: a reservation gets up to a tick more than its budget at \
-         once, and less after that."
-            .to_owned(),
-    );
+         once, and less after that.",
+    ]);
 }
 
 #[cfg(test)]

@@ -119,12 +119,10 @@ impl Traffic {
         Err(Failure::trouble("no packet came within 10 s: other programs take both CPUs; stop them and try again"))
     }
 
-    /// Bytes that have come so far.
     pub(super) fn received(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// CPU time of the receiving thread so far.
     pub(super) fn driver_cpu(&self) -> Option<Span> {
         let id = self.cable.as_ref()?.right().driver()?;
         let text = fs::read_to_string(format!("/proc/{id}/schedstat")).ok()?;
@@ -151,7 +149,6 @@ impl Drop for Traffic {
     }
 }
 
-/// Waits for a thread's report about its start.
 fn answer(ready: &std::sync::mpsc::Receiver<Result<(), String>>) -> Result<(), Failure> {
     match ready.recv_timeout(Duration::from_secs(10)) {
         Ok(Ok(())) => Ok(()),

@@ -59,7 +59,6 @@ fn page(experiment: &Experiment, context: &Context, findings: &Findings) -> Stri
     .html()
 }
 
-/// The JSON that `--json` prints.
 pub(super) fn answer(experiment: &Experiment, context: &Context, findings: &Findings, files: &[String]) -> Value {
     let claims: Vec<Value> = findings
         .claims

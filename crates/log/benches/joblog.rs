@@ -84,7 +84,6 @@ fn whole(header: &Header, definitions: &Definitions) {
     println!("statistics of a file of {events} events: {seconds:.2} s, at most {peak} of memory");
 }
 
-/// The best of some rounds, printed.
 fn measure(what: &str, how: &str, items: u64, mut round: impl FnMut()) {
     let name = if how.is_empty() { what.to_owned() } else { format!("{what}, {how}") };
     if std::env::args().skip(1).any(|word| !word.starts_with('-') && !name.contains(&word)) {

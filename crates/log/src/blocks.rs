@@ -30,7 +30,6 @@ pub(crate) struct Blocks<R> {
     skipping: bool,
 }
 
-/// Bytes outside of good blocks.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Skipped {
     pub(crate) bytes: u64,
@@ -68,7 +67,6 @@ impl<R: io::Read> Blocks<R> {
         self.skipped
     }
 
-    /// The offset in the file of the next block.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
@@ -90,7 +88,6 @@ impl<R: io::Read> Blocks<R> {
         Err(ReadError::NotALog { hint })
     }
 
-    /// Looks at what stands next.
     pub(crate) fn peek(&mut self) -> Result<Next, ReadError> {
         self.bad_extent = 1;
         if !self.fill(BLOCK_HEAD)? {
@@ -124,7 +121,6 @@ impl<R: io::Read> Blocks<R> {
         self.count(BLOCK_HEAD + head.length as usize);
     }
 
-    /// Passes over all that is left, as damage.
     pub(crate) fn discard_rest(&mut self) -> io::Result<()> {
         self.skipping = false;
         while self.fill(1)? {

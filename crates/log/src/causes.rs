@@ -58,7 +58,6 @@ const PARTS_MAX: usize = 1024;
 pub struct Causes {
     rules: Rules,
     definitions: Definitions,
-    /// Whether there is a task with a deadline.
     can_be_late: bool,
     /// By stream and CPU.
     cpus: BTreeMap<(u32, u32), Cpu>,
@@ -114,7 +113,6 @@ struct Pending {
     parts: VecDeque<(Time, Time, State)>,
 }
 
-/// The findings about the busy period of a job.
 #[derive(Default)]
 struct Busy {
     sum: Sum,
@@ -124,7 +122,6 @@ struct Busy {
     elsewhere: Option<(Cause, Span)>,
 }
 
-/// The state of a job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     /// Wants a CPU; while that lasts nobody knows which.
@@ -230,7 +227,6 @@ impl Causes {
         self.can_be_late &= self.rules.is_known();
     }
 
-    /// A job's absolute deadline.
     fn deadline(&self, job: JobKey) -> Option<Time> {
         let deadline = self.definitions.tasks.get(job.task.index())?.deadline?;
         Some(self.pending.get(&job)?.arrival.saturating_add(deadline))

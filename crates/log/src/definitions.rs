@@ -10,6 +10,8 @@ pub use takt_model::chain_name;
 use takt_model::{Auto, FlowId, Lateness, NodeId, Span, System, TaskId, Time, flows};
 use thiserror::Error;
 
+use crate::names::named;
+
 /// All definitions that hold at one point of a log. Lists are indexed by the numbers in events.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Definitions {
@@ -76,22 +78,21 @@ pub struct TaskDef {
     pub class: Option<ThreadClass>,
 }
 
-/// A scheduling class of the kernel.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
-pub enum ThreadClass {
-    /// SCHED_OTHER, and what is like it.
-    Other = 1,
-    /// SCHED_FIFO or SCHED_RR.
-    RealTime = 2,
-    /// SCHED_DEADLINE.
-    Deadline = 3,
+named! {
+    /// A scheduling class of the kernel.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    #[repr(u8)]
+    pub enum ThreadClass {
+        /// SCHED_OTHER, and what is like it.
+        Other = 1 => "SCHED_OTHER",
+        /// SCHED_FIFO or SCHED_RR.
+        RealTime = 2 => "a real-time priority",
+        /// SCHED_DEADLINE.
+        Deadline = 3 => "SCHED_DEADLINE",
+    }
 }
 
 impl ThreadClass {
-    /// All of them.
-    pub const ALL: [ThreadClass; 3] = [ThreadClass::Other, ThreadClass::RealTime, ThreadClass::Deadline];
-
     /// The class of a thread with that priority, as the kernel's events have it: below zero
     /// SCHED_DEADLINE, up to 98 real-time ones.
     #[must_use]
@@ -100,16 +101,6 @@ impl ThreadClass {
             ..0 => ThreadClass::Deadline,
             0..100 => ThreadClass::RealTime,
             _ => ThreadClass::Other,
-        }
-    }
-
-    /// As it is called in texts.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            ThreadClass::Other => "SCHED_OTHER",
-            ThreadClass::RealTime => "a real-time priority",
-            ThreadClass::Deadline => "SCHED_DEADLINE",
         }
     }
 }
@@ -189,27 +180,15 @@ impl ThreadKind {
         [ThreadKind::Unknown, ThreadKind::Ordinary, ThreadKind::RealTime, ThreadKind::Takt];
 }
 
-/// The kind of handler that serves an interrupt.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
-pub enum InterruptKind {
-    /// A handler that the hardware calls.
-    Hard = 0,
-    /// A softirq: what a handler left for later, served on return from interrupts.
-    Soft = 1,
-}
-
-impl InterruptKind {
-    /// Both.
-    pub const ALL: [InterruptKind; 2] = [InterruptKind::Hard, InterruptKind::Soft];
-
-    /// The name in texts and JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            InterruptKind::Hard => "hard",
-            InterruptKind::Soft => "soft",
-        }
+named! {
+    /// The kind of handler that serves an interrupt.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    #[repr(u8)]
+    pub enum InterruptKind {
+        /// A handler that the hardware calls.
+        Hard = 0 => "hard",
+        /// A softirq: what a handler left for later, served on return from interrupts.
+        Soft = 1 => "soft",
     }
 }
 

@@ -3,6 +3,7 @@
 use takt_model::{Span, TaskId, Time};
 
 use crate::definitions::Definition;
+use crate::names::named;
 
 /// A job: a task and the number of the job, counted from zero in the order of nominal arrivals.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -40,33 +41,19 @@ pub enum CancelCause {
     Failed,
 }
 
-/// Why a message was dropped.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum DropCause {
-    /// The back end does not say.
-    Unknown,
-    /// The network lost it.
-    Lost,
-    /// The queue that it came to was full.
-    Full,
-    /// Its deadline had passed when it could be sent, and its link drops such messages (`late = "drop"`). Or its safe
-    /// deadline had passed when it was received, and the strategy drops late jobs.
-    Late,
-}
-
-impl DropCause {
-    /// All of them, in the order of their numbers in a log.
-    pub const ALL: [DropCause; 4] = [DropCause::Unknown, DropCause::Lost, DropCause::Full, DropCause::Late];
-
-    /// The name in texts and JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            DropCause::Unknown => "unknown",
-            DropCause::Lost => "lost",
-            DropCause::Full => "full",
-            DropCause::Late => "late",
-        }
+named! {
+    /// Why a message was dropped.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum DropCause {
+        /// The back end does not say.
+        Unknown => "unknown",
+        /// The network lost it.
+        Lost => "lost",
+        /// The queue that it came to was full.
+        Full => "full",
+        /// Its deadline had passed when it could be sent, and its link drops such messages (`late = "drop"`). Or its
+        /// safe deadline had passed when it was received, and the strategy drops late jobs.
+        Late => "late",
     }
 }
 

@@ -33,7 +33,6 @@ pub(crate) const SLOTS_LOG2: std::ops::RangeInclusive<u8> = 4..=10;
 pub(crate) const BLOCK_MAGIC: [u8; 4] = *b"\xF5TKB";
 pub(crate) const BLOCK_HEAD: usize = 44;
 
-/// The contents of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BlockKind {
     Head = 0,
@@ -41,7 +40,6 @@ pub(crate) enum BlockKind {
     End = 2,
 }
 
-/// The fixed part before a block's payload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BlockHead {
     /// Byte 4; numbers that no [`BlockKind`] has are a newer version's.
@@ -49,9 +47,7 @@ pub(crate) struct BlockHead {
     /// How many blocks of the same group follow.
     pub(crate) left: u16,
     pub(crate) stream: u32,
-    /// Bytes of the payload.
     pub(crate) length: u32,
-    /// Records in the block.
     pub(crate) records: u32,
     /// Records of the stream before the block.
     pub(crate) first: u64,
@@ -181,7 +177,6 @@ pub(crate) const fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// The head block's payload.
 pub(crate) fn encode_head(header: &Header, definitions: &Definitions, slots_log2: u8) -> Vec<u8> {
     let mut out = Vec::new();
     out.put_uint(VERSION);
@@ -202,7 +197,6 @@ pub(crate) fn encode_head(header: &Header, definitions: &Definitions, slots_log2
     out
 }
 
-/// Why a head cannot be used.
 #[derive(Debug)]
 pub(crate) enum HeadFault {
     Version(u64),

@@ -1,6 +1,7 @@
 //! The header of a log: how it was made.
 
 use crate::kind::KindSet;
+use crate::names::named;
 
 /// The first record of a log. It names neither a host nor a date: the same System and seed give the same bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,36 +26,24 @@ impl Header {
     }
 }
 
-/// What makes logs.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
-#[non_exhaustive]
-pub enum BackEnd {
-    /// The simulator.
-    Sim = 0,
-    /// Real threads under the scheduling class that the System asks for.
-    Run = 1,
-    /// Real threads under SCHED_OTHER.
-    RunBestEffort = 2,
-    /// A recording of a running kernel or of its traces.
-    Observe = 3,
+named! {
+    /// What makes logs.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    #[repr(u8)]
+    #[non_exhaustive]
+    pub enum BackEnd {
+        /// The simulator.
+        Sim = 0 => "sim",
+        /// Real threads under the scheduling class that the System asks for.
+        Run = 1 => "run",
+        /// Real threads under SCHED_OTHER.
+        RunBestEffort = 2 => "run-best-effort",
+        /// A recording of a running kernel or of its traces.
+        Observe = 3 => "observe",
+    }
 }
 
 impl BackEnd {
-    /// All of them, in the order of their numbers in a log's head.
-    pub const ALL: [BackEnd; 4] = [BackEnd::Sim, BackEnd::Run, BackEnd::RunBestEffort, BackEnd::Observe];
-
-    /// The name in texts and JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            BackEnd::Sim => "sim",
-            BackEnd::Run => "run",
-            BackEnd::RunBestEffort => "run-best-effort",
-            BackEnd::Observe => "observe",
-        }
-    }
-
     /// Whether its times are a real clock's, so that releases come after their nominal arrivals by a
     /// latency worth measuring.
     #[must_use]

@@ -5,12 +5,12 @@ use std::fmt;
 use crate::event::Event;
 
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
+    ($($name:ident = $number:literal, $text:literal;)*) => {
         /// The kind of an [`Event`]. The numbers are the bits of a [`KindSet`] in a log's head.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u8)]
         #[non_exhaustive]
-        pub enum Kind { $($(#[$doc])* $name = $number,)* }
+        pub enum Kind { $(#[doc = concat!("[`Event::", stringify!($name), "`].")] $name = $number,)* }
 
         impl Kind {
             /// All of them, in the order of their numbers.
@@ -33,59 +33,32 @@ macro_rules! kinds {
     };
 }
 kinds! {
-    /// [`Event::Release`].
     Release = 0, "release";
-    /// [`Event::Start`].
     Start = 1, "start";
-    /// [`Event::Preempt`].
     Preempt = 2, "preempt";
-    /// [`Event::Resume`].
     Resume = 3, "resume";
-    /// [`Event::Block`].
     Block = 4, "block";
-    /// [`Event::Wake`].
     Wake = 5, "wake";
-    /// [`Event::Complete`].
     Complete = 6, "complete";
-    /// [`Event::Miss`].
     Miss = 7, "miss";
-    /// [`Event::Cancel`].
     Cancel = 8, "cancel";
-    /// [`Event::Migrate`].
     Migrate = 9, "migrate";
-    /// [`Event::Replenish`].
     Replenish = 10, "replenish";
-    /// [`Event::Exhaust`].
     Exhaust = 11, "exhaust";
-    /// [`Event::ServerIdle`].
     ServerIdle = 12, "server idle";
-    /// [`Event::ModeChange`].
     ModeChange = 13, "mode change";
-    /// [`Event::Send`].
     Send = 14, "send";
-    /// [`Event::Arrive`].
     Arrive = 15, "arrive";
-    /// [`Event::Receive`].
     Receive = 16, "receive";
-    /// [`Event::Drop`].
     Drop = 17, "drop";
-    /// [`Event::Transmit`].
     Transmit = 18, "transmit";
-    /// [`Event::IrqEnter`].
     IrqEnter = 19, "interrupt enter";
-    /// [`Event::IrqExit`].
     IrqExit = 20, "interrupt exit";
-    /// [`Event::Lost`].
     Lost = 21, "lost";
-    /// [`Event::Window`].
     Window = 22, "window";
-    /// [`Event::Gap`].
     Gap = 23, "gap";
-    /// [`Event::Occupy`].
     Occupy = 24, "occupy";
-    /// [`Event::Steal`].
     Steal = 25, "steal";
-    /// [`Event::Charge`].
     Charge = 26, "charge";
 }
 

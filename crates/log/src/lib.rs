@@ -41,6 +41,7 @@ pub mod event;
 mod format;
 mod header;
 mod kind;
+mod names;
 mod reader;
 mod record;
 pub mod stats;

@@ -59,7 +59,6 @@ pub struct Reader<R> {
     done: bool,
 }
 
-/// The state of a stream after its blocks so far.
 #[derive(Clone, Copy, Default)]
 struct StreamState {
     /// Records so far, lost ones included.
@@ -68,13 +67,11 @@ struct StreamState {
     time: u64,
 }
 
-/// A block that is being read.
 struct Cursor {
     stream: u32,
     /// The offsets in the buffer of its next record and of the end of its payload.
     at: usize,
     stop: usize,
-    /// Records still to come.
     records: u32,
     /// Events that are missing before it; zero once reported.
     lost: u64,
@@ -306,7 +303,6 @@ impl<R: io::Read> Reader<R> {
         Ok(None)
     }
 
-    /// Makes the cursor with the least time the current one.
     fn pick(&mut self) {
         self.current = self.heap.pop().map(|Reverse((_, _, cursor))| cursor);
         self.bind();
@@ -449,7 +445,6 @@ trait RecordVisitor {
     fn define(&mut self, stream: u32, time: Time, definition: &Definition);
 }
 
-/// Takes one event.
 struct One;
 
 impl RecordVisitor for One {

@@ -60,7 +60,6 @@ pub(crate) struct Context {
     slots: Box<[u64]>,
 }
 
-/// Why bytes are no record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
     /// A tag that no kind of this version has.
@@ -69,7 +68,6 @@ pub(crate) enum Fault {
     Malformed,
 }
 
-/// A decoded record.
 pub(crate) enum Decoded {
     Event(Event),
     /// A definition whose body has this length.

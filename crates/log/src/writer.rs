@@ -20,7 +20,6 @@ const BLOCK_AIM: usize = 64 << 10;
 const GROUP_STREAMS_MAX: usize = 16;
 /// A group is written at this size even if the time stands still.
 const GROUP_FULL: usize = 16 << 20;
-/// Bytes of the longest number.
 const UINT_MAX: usize = 10;
 /// A stream's first buffer.
 const BUFFER_FIRST: usize = 4 << 10;
@@ -38,7 +37,6 @@ pub struct Writer<W> {
     out: W,
     /// By number; not open until the stream's first record.
     streams: Vec<Stream>,
-    /// Bytes in all buffers.
     buffered: usize,
     /// A group is written when `buffered` comes to this.
     aim: usize,
@@ -52,9 +50,7 @@ struct Stream {
     /// written. Empty until the stream is open.
     buffer: Vec<u8>,
     used: usize,
-    /// Records in the buffer.
     records: u32,
-    /// Records in earlier blocks.
     before: u64,
     /// The time from which the buffer's first record counts.
     base: u64,

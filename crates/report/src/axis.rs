@@ -11,7 +11,6 @@ pub struct Axis {
     pub ticks: Vec<(Time, String)>,
 }
 
-/// Tick distances in nanoseconds from 1 s on: those of clocks.
 const CLOCK_STEPS_S: [u64; 16] = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_600, 43_200];
 const S: u64 = 1_000_000_000;
 

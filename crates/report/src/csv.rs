@@ -96,7 +96,6 @@ impl<W: io::Write> Sink for JobCsv<W> {
     }
 }
 
-/// The first two fields of a task's lines.
 fn prefix(scene: &Scene, task: &SceneTask) -> String {
     let node = scene.nodes.get(task.node.index()).map_or("", |node| node.name.as_str());
     format!("{},{}", field(node), field(&task.name))

@@ -115,6 +115,13 @@ fn ends(values: impl Iterator<Item = f64>, from_zero: bool, to: Option<f64>) -> 
 }
 
 impl Figure {
+    /// A figure without rules, whose horizontal axis starts at zero.
+    #[must_use]
+    pub fn new(title: impl Into<String>, x: &str, y: &str, series: Vec<Series>) -> Figure {
+        let (title, x, y) = (title.into(), x.to_owned(), y.to_owned());
+        Figure { title, x, y, series, rules: Vec::new(), y_max: None, x_from_zero: true }
+    }
+
     /// The figure as one `<svg>`; with its style sheet where it stands alone.
     #[must_use]
     pub fn svg(&self, id: &str, standalone: bool) -> String {
@@ -316,13 +323,9 @@ mod tests {
             colour: i,
         });
         Figure {
-            title: "a & b".to_owned(),
-            x: "frame".to_owned(),
-            y: "ms".to_owned(),
-            series: series.collect(),
             rules: vec![("40 ms".to_owned(), 40.0)],
-            y_max: None,
             x_from_zero: false,
+            ..Figure::new("a & b", "frame", "ms", series.collect())
         }
     }
     const FORMS: [Form; 6] = [Form::Line, Form::Dashed, Form::Steps, Form::Dots, Form::Rings, Form::Bars];

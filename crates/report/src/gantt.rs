@@ -38,16 +38,12 @@ pub struct GanttBuilder {
     holders: BTreeMap<(NodeId, u32), usize>,
 }
 
-/// The state of one task while events come in.
 #[derive(Clone, Debug, Default)]
 struct OpenTask {
     segments: VecDeque<Segment>,
     marks: VecDeque<Mark>,
-    /// The stretch that goes on.
     open: Option<Segment>,
-    /// Jobs released and neither completed nor cancelled.
     pending: u64,
-    /// Whether any job was released.
     seen: bool,
 }
 
@@ -125,7 +121,6 @@ impl GanttBuilder {
         }
     }
 
-    /// Ends the stretch that `task` is in and begins another.
     fn turn(&mut self, task: usize, now: Time, next: Option<Segment>) {
         let Some(keeper) = self.rows.get_mut(task) else { return };
         if let Some(mut open) = keeper.open.take() {
@@ -387,14 +382,12 @@ impl Sink for GanttBuilder {
 }
 
 impl GanttOptions {
-    /// Whether `task` may have a row.
     fn draws(&self, scene: &Scene, task: usize) -> bool {
         scene.tasks.get(task).is_some_and(|task| {
             self.node.is_none_or(|only| only == task.node) && (self.tasks.is_empty() || self.tasks.contains(&task.name))
         })
     }
 
-    /// Whether `server` may have a lane.
     fn draws_server(&self, scene: &Scene, server: usize) -> bool {
         let of_node = |node: NodeId| self.node.is_none_or(|only| only == node);
         self.tasks.is_empty() && scene.servers.get(server).is_some_and(|server| of_node(server.node))

@@ -38,7 +38,6 @@ pub enum Charging {
     Idle,
 }
 
-/// Takes in the events of one server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LaneKeeper {
     levels: Vec<Level>,
@@ -49,7 +48,6 @@ pub(crate) struct LaneKeeper {
 }
 
 impl LaneKeeper {
-    /// How many points this event adds.
     pub(crate) fn event(&mut self, scene: &Scene, server: usize, now: Time, event: &Event) -> usize {
         let Some(def) = scene.servers.get(server) else { return 0 };
         let before = self.levels.len();
@@ -92,7 +90,6 @@ impl LaneKeeper {
         self.levels.len()
     }
 
-    /// Forgets what lies before `since`, but for the last point.
     pub(crate) fn forget_before(&mut self, since: Time) {
         let past = self.levels.partition_point(|level| level.at < since);
         self.levels.drain(..past.saturating_sub(1));

@@ -41,7 +41,6 @@ impl fmt::Display for Px {
     }
 }
 
-/// The lines of a chart's grid, and the labels of its ticks.
 #[derive(Default)]
 pub(crate) struct Grid {
     lines: String,
@@ -63,7 +62,6 @@ impl Grid {
         let _ = write!(self.labels, "<text x=\"8\" y=\"{}\">{}</text>", Px(y), Esc(text));
     }
 
-    /// The grid as SVG; `end` stands behind each part.
     pub(crate) fn svg(&self, end: &str) -> String {
         let Grid { lines, labels } = self;
         format!("<path class=\"grid\" d=\"{lines}\"/>{end}<g class=\"ticks\">{labels}</g>{end}")

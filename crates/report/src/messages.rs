@@ -62,7 +62,6 @@ pub(crate) struct Deliveries<T> {
 struct Stream<T> {
     /// The task whose job completed last: the receiving task, when a message is received.
     completed: Option<usize>,
-    /// The instant of what was taken.
     at: Time,
     taken: Vec<(JobKey, T)>,
 }
@@ -78,7 +77,6 @@ impl<T> Deliveries<T> {
         self.streams.entry(stream).or_insert_with(|| Stream { completed: None, at: Time::ZERO, taken: Vec::new() })
     }
 
-    /// A job of this task has completed.
     pub(crate) fn completed(&mut self, stream: u32, task: usize) {
         self.stream(stream).completed = Some(task);
     }
@@ -102,7 +100,6 @@ impl<T> Deliveries<T> {
         before
     }
 
-    /// The message that releases this job.
     pub(crate) fn released(&mut self, scene: &Scene, stream: u32, now: Time, job: JobKey) -> Option<T> {
         let stream = self.streams.get_mut(&stream).filter(|stream| stream.at == now)?;
         let flow = |job: JobKey| flow_of(&scene.tasks.get(job.task.index())?.name);
@@ -111,30 +108,25 @@ impl<T> Deliveries<T> {
         Some(stream.taken.remove(at).1)
     }
 
-    /// All messages that released no job.
     pub(crate) fn finish(self) -> impl Iterator<Item = T> {
         self.streams.into_values().flat_map(|stream| stream.taken.into_iter().map(|(_, kept)| kept))
     }
 }
 
-/// The flow of a hop's task, by its name.
 fn flow_of(name: &str) -> Option<&str> {
     Some(name.rsplit_once('/')?.0)
 }
 
-/// Builds the arrows of a chart.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ArrowKeeper {
     /// By task and number of the message: when it was sent, and by which job.
     open: BTreeMap<(usize, u64), (Time, u64)>,
-    /// The open messages in the order of their sends.
     sends: BTreeSet<(Time, usize, u64)>,
     deliveries: Deliveries<Arrow>,
     arrows: VecDeque<Arrow>,
 }
 
 impl ArrowKeeper {
-    /// How many arrows this event adds.
     pub(crate) fn event(&mut self, scene: &Scene, stream: u32, now: Time, event: &Event) -> usize {
         let before = self.arrows.len();
         match *event {
@@ -174,7 +166,6 @@ impl ArrowKeeper {
         self.arrows.len() - before
     }
 
-    /// The send of a message that is on its way no longer.
     fn take(&mut self, task: usize, message: u64) -> Option<(Time, u64)> {
         let (sent, number) = self.open.remove(&(task, message))?;
         self.sends.remove(&(sent, task, message));
@@ -185,7 +176,6 @@ impl ArrowKeeper {
         self.arrows.len()
     }
 
-    /// Forgets what ended before `since`.
     pub(crate) fn forget_before(&mut self, since: Time) {
         self.arrows.retain(|arrow| arrow.until >= since);
     }

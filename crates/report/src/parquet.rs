@@ -124,7 +124,6 @@ const BINARY: u8 = 8;
 const LIST: u8 = 9;
 const STRUCT: u8 = 12;
 
-/// A Thrift struct in the compact protocol.
 #[derive(Default)]
 struct Compact {
     bytes: Vec<u8>,
@@ -185,13 +184,11 @@ impl Compact {
         self
     }
 
-    /// Opens a struct that is a field.
     fn open(&mut self, field: i16) -> &mut Self {
         self.head(field, STRUCT);
         self.element()
     }
 
-    /// Opens a struct that is an element of a list.
     fn element(&mut self) -> &mut Self {
         self.last.push(self.field);
         self.field = 0;

@@ -154,7 +154,6 @@ impl<W: io::Write> PerfettoWriter<W> {
         self.send()
     }
 
-    /// Interns a name and gives its number.
     fn intern(&mut self, name: &str) -> io::Result<u64> {
         let iid = self.next_name;
         self.next_name += 1;
@@ -205,7 +204,6 @@ impl<W: io::Write> PerfettoWriter<W> {
         Ok(())
     }
 
-    /// Gives a task a name and a track, or another name.
     fn open_task(&mut self, t: usize) -> io::Result<()> {
         let Some(task) = self.scene.tasks.get(t).cloned() else { return Ok(()) };
         let name = self.intern(&task.name)?;
@@ -230,7 +228,6 @@ impl<W: io::Write> PerfettoWriter<W> {
         Ok(())
     }
 
-    /// Gives a server its tracks, if it has none.
     fn open_server(&mut self, s: usize) -> io::Result<()> {
         let Some(server) = self.scene.servers.get(s).filter(|_| self.scene.payments).cloned() else { return Ok(()) };
         if s < self.budgets.len() {
@@ -299,7 +296,6 @@ impl<W: io::Write> PerfettoWriter<W> {
         self.send()
     }
 
-    /// Writes the packet.
     fn send(&mut self) -> io::Result<()> {
         self.packet.uint(field::SEQUENCE_ID, SEQUENCE);
         let mut framed = Message::default();
@@ -379,7 +375,6 @@ impl<W: io::Write> PerfettoWriter<W> {
         self.track_event(now, SLICE_END, task_track(task), 0, args);
     }
 
-    /// Ends the slice within the job's slice and begins another.
     fn phase(&mut self, now: Time, task: TaskId, name: &str, args: &[(u64, Value<'_>)]) {
         let Some(Some((_, inner))) = self.slices.get_mut(task.index()) else { return };
         if std::mem::replace(inner, true) {

@@ -8,9 +8,7 @@ use takt_model::Span;
 use crate::axis::{round_unit, short};
 use crate::markup::{Esc, Grid, Px};
 
-/// A line of a distribution plot.
 pub(crate) struct Line<'a> {
-    /// CSS class that sets its colour.
     pub(crate) class: String,
     /// For the legend and the tooltip.
     pub(crate) name: String,
@@ -19,14 +17,12 @@ pub(crate) struct Line<'a> {
     pub(crate) unit: Span,
 }
 
-/// A vertical line.
 pub(crate) struct Rule {
     pub(crate) class: &'static str,
     pub(crate) name: String,
     pub(crate) at: f64,
 }
 
-/// A plot of cumulative distributions.
 pub(crate) struct Plot<'a> {
     pub(crate) id: String,
     pub(crate) title: String,
@@ -259,7 +255,6 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{text} %")
 }
 
-/// Times of one task as shares of its deadline, for a bar.
 pub(crate) struct Bar {
     pub(crate) bound: Option<f64>,
     /// (p99, max) of the simulation.
@@ -269,7 +264,6 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// The largest share.
     pub(crate) fn most(&self) -> f64 {
         let maxima = [self.bound, self.simulated.map(|(_, max)| max), self.measured.map(|(_, max)| max)];
         maxima.into_iter().flatten().fold(0.0, f64::max)

@@ -180,7 +180,6 @@ fn interrupts(page: &mut Page, interrupts: &[InterruptStats]) {
     }
 }
 
-/// The text so far.
 struct Page(String);
 
 impl Page {
@@ -256,7 +255,6 @@ fn seconds(ns: i128) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A label's value as it stands between quotes.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

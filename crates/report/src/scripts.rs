@@ -26,7 +26,6 @@ pub struct Script {
     pub warnings: Vec<String>,
 }
 
-/// A component whose budget is known.
 struct Budget<'a> {
     component: &'a Component,
     /// Of each of its CPUs, rounded up.
@@ -110,7 +109,6 @@ fn budget<'a>(
     Ok(Budget { component, each, all, period })
 }
 
-/// A word for the shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }

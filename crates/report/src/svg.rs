@@ -42,9 +42,7 @@ pub(crate) fn titled(
 
 /// The chart's colours and type, light and dark. A page that embeds charts includes it once.
 pub const CHART_CSS: &str = include_str!("chart.css");
-/// The style of servers' lanes.
 pub(crate) const LANES_CSS: &str = include_str!("lanes.css");
-/// The style of messages.
 pub(crate) const MESSAGES_CSS: &str = include_str!("messages.css");
 
 /// The meaning of a row of the chart.
@@ -123,7 +121,6 @@ struct Drawing<'a> {
     out: String,
 }
 
-/// An entry of the legend.
 struct Entry {
     class: String,
     /// The text inside the sample bar.
@@ -131,7 +128,6 @@ struct Entry {
     text: String,
 }
 
-/// The classes of a lane's areas.
 const LEVELS: [(&str, Charging); 3] =
     [("level", Charging::Not), ("level paid", Charging::Job), ("level idle", Charging::Idle)];
 const TOP: f64 = 30.0;
@@ -235,7 +231,6 @@ impl<'a> Drawing<'a> {
         self.out.push_str(&grid.svg("\n"));
     }
 
-    /// The height on which the bars of a line stand.
     fn base(&self, y: f64, h: f64) -> f64 {
         y + h - if h >= 30.0 { 8.0 } else { 4.0 }
     }
@@ -289,7 +284,6 @@ impl<'a> Drawing<'a> {
         self.marks(row, base, h);
     }
 
-    /// The tooltip of a line's name.
     fn explain(&self, line: &Line<'_>, name: &str) -> String {
         let Line::Server(lane) = line else { return name.to_owned() };
         let Some(def) = self.gantt.scene.servers.get(lane.server) else { return name.to_owned() };
@@ -461,7 +455,6 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// Entries for the elements that the chart shows.
     fn legend(&self) -> Vec<Entry> {
         let mut entries: Vec<Entry> = Vec::new();
         let mut add = |class: String, inside: String, text: String| {
@@ -662,7 +655,6 @@ fn tooltip(gantt: &Gantt, task: usize, segment: &Segment) -> String {
     format!("{name} job {}: {doing}{late}\n{} to {} ({length})", segment.job, clock(segment.from), clock(segment.to))
 }
 
-/// A description for readers who cannot see the chart.
 fn describe(gantt: &Gantt) -> String {
     let mut text = format!("Schedule from {} to {}.", clock(gantt.from), clock(gantt.to));
     for row in gantt.rows.iter().take(40) {

@@ -44,7 +44,6 @@ enum Cell {
     },
 }
 
-/// How much of a cell is busy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Share {
     Little,
@@ -52,7 +51,6 @@ enum Share {
     Full,
 }
 
-/// Characters of a chart.
 struct Glyphs {
     release: char,
     deadline: char,
@@ -166,7 +164,6 @@ struct Printer<'a> {
     label: usize,
     cells: usize,
     starts: Vec<u64>,
-    /// Messages by sender and receiver.
     ways: Vec<(String, Vec<&'a Arrow>)>,
 }
 
@@ -411,7 +408,6 @@ impl Printer<'_> {
         }
     }
 
-    /// The largest number of CPUs of a node.
     fn cpus(&self) -> u32 {
         self.gantt.scene.nodes.iter().map(|node| node.cpus).max().unwrap_or(1)
     }

@@ -122,7 +122,6 @@ fn the_published_schema_reads_the_trace() {
     }
 }
 
-/// A trace as the published schema reads it.
 fn decoded(python: &str, trace: &[u8]) -> String {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/perfetto_decode.py");
     let mut child = Command::new(python).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -159,7 +158,6 @@ local,\"b, \"\"the\"\" slow\",1,8000000,8000000,11000000,,15000000,,unfinished,
     assert!(shown == expected, "{shown}");
 }
 
-/// An output that fails after so many bytes.
 struct Full(usize);
 impl std::io::Write for Full {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {

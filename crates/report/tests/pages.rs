@@ -135,15 +135,14 @@ fn a_whole_report() {
         "takt run robot.toml --for 10s -o run.takt".to_owned(),
     ];
     let page = html(&ReportInput {
-        title: "",
         system: Some(&system),
         toml: ROBOT,
         check: Some(&report),
         simulated: Some(&sim),
         measured: Some(&run),
-        notes: &[],
         commands: &commands,
         maker: "takt 0.1.0",
+        ..ReportInput::default()
     });
     assert_sound(&page);
     for part in [
@@ -178,10 +177,8 @@ fn a_report_of_an_overload_shows_the_first_miss() {
         toml: &text,
         check: Some(&report),
         simulated: Some(&sim),
-        measured: None,
-        notes: &[],
-        commands: &[],
         maker: "takt 0.1.0",
+        ..ReportInput::default()
     });
     assert_sound(&page);
     assert!(page.contains("Not schedulable") && page.contains("Deadlines missed (simulated): "), "{page}");
@@ -189,19 +186,15 @@ fn a_report_of_an_overload_shows_the_first_miss() {
     assert!(!page.contains("Measured") && !page.contains("SCHED_OTHER"));
 }
 
-/// A page of the system alone, with a simulation of it.
 fn page_of(system: &System, span: Span) -> String {
     let sim = simulated(system, 3, span);
     html(&ReportInput {
-        title: "",
         system: Some(system),
         toml: &takt_model::file::write(system),
         check: Some(&check(system, &CheckOptions::default())),
         simulated: Some(&sim),
-        measured: None,
-        notes: &[],
-        commands: &[],
         maker: "takt 0.1.0",
+        ..ReportInput::default()
     })
 }
 
@@ -254,9 +247,9 @@ fn hostile_names_are_only_text() {
         check: Some(&check(&system, &CheckOptions::default())),
         simulated: Some(&source),
         measured: Some(&measured(&system, 3, Span::from_ms(500), 1)),
-        notes: &[],
         commands: &[hostile.to_owned()],
         maker: hostile,
+        ..ReportInput::default()
     });
     assert_sound(&page);
     assert!(!page.contains("<script") && !page.contains('\u{1}'));
@@ -274,31 +267,17 @@ fn a_system_without_tasks_and_logs_without_events_make_a_page() {
     for _ in 0..2 {
         let (sim, run) = (silent(&system), silent(&system));
         let page = html(&ReportInput {
-            title: "",
             system: Some(&system),
-            toml: "",
-            check: None,
             simulated: Some(&sim),
             measured: Some(&run),
-            notes: &[],
-            commands: &[],
             maker: "takt",
+            ..ReportInput::default()
         });
         assert_sound(&page);
         assert!(page.contains("Misses unknown") || system.tasks.is_empty());
         system.tasks.clear();
     }
-    let page = html(&ReportInput {
-        title: "",
-        system: Some(&system),
-        toml: "",
-        check: None,
-        simulated: None,
-        measured: None,
-        notes: &[],
-        commands: &[],
-        maker: "takt",
-    });
+    let page = html(&ReportInput { system: Some(&system), maker: "takt", ..ReportInput::default() });
     assert_sound(&page);
 }
 
@@ -343,15 +322,12 @@ fn a_simulated_miss_settles_what_theory_left_open() {
     let log = simulated(&system, 1, Span::from_ms(200));
     let check = check(&system, &CheckOptions::default());
     let page = html(&ReportInput {
-        title: "",
         system: Some(&system),
         toml: text,
         check: Some(&check),
-        simulated: None,
         measured: Some(&log),
-        notes: &[],
-        commands: &[],
         maker: "takt",
+        ..ReportInput::default()
     });
     assert_sound(&page);
     assert!(page.contains("Undecided") && page.contains("a legal schedule of this system misses a deadline"), "{page}");
@@ -364,15 +340,10 @@ fn a_live_run_whose_jobs_exceed_their_reservations_says_that_they_are_throttled(
     let findings = |back_end, system: &System| {
         let log = measured_by(back_end, system, 1, Span::from_ms(200), 1);
         takt_report::findings(&ReportInput {
-            title: "",
             system: Some(system),
-            toml: "",
-            check: None,
-            simulated: None,
             measured: Some(&log),
-            notes: &[],
-            commands: &[],
             maker: "takt",
+            ..ReportInput::default()
         })
     };
     let throttled = |said: &[String]| {
@@ -418,15 +389,11 @@ delay = ["0us", "5ms"]
         let summary = simulate(&system, &options, &mut Live(&mut builder, late_us)).unwrap();
         let log = builder.finish(summary.end + Span::from_us(late_us));
         takt_report::findings(&ReportInput {
-            title: "",
             system: Some(&system),
-            toml: "",
             check: Some(&check),
-            simulated: None,
             measured: Some(&log),
-            notes: &[],
-            commands: &[],
             maker: "takt",
+            ..ReportInput::default()
         })
     };
     let said = findings(30_000);
@@ -446,14 +413,10 @@ fn a_log_without_a_system_tells_what_it_tells_by_itself() {
     (seen.stats.tasks[0].deadline_ns, seen.stats.tasks[0].missed) = (None, None);
     let input = ReportInput {
         title: "seen <b>.takt",
-        system: None,
-        toml: "",
-        check: None,
-        simulated: None,
         measured: Some(&seen),
-        notes: &[],
         commands: &["takt report seen.takt".to_owned()],
         maker: "takt 0.1.0",
+        ..ReportInput::default()
     };
     let page = html(&input);
     assert_sound(&page);

@@ -167,7 +167,6 @@ impl Sink for Count {
     fn define(&mut self, _: u32, _: Time, _: &Definition) {}
 }
 
-/// The fastest of the rounds.
 fn measure(what: &str, events: u64, bytes: usize, work: impl FnMut()) {
     measure_rounds(what, events, bytes, ROUNDS, work);
 }

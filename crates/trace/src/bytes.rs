@@ -36,7 +36,6 @@ impl Endian {
     }
 }
 
-/// Reads one after the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],

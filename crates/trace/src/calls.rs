@@ -18,7 +18,6 @@ use std::collections::BTreeMap;
 
 use crate::event::{EventKind, KernelEvent, Pid, SwitchOutState};
 
-/// A system call's effect on the job of its caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
     Sleep,
@@ -112,7 +111,6 @@ impl Abi {
         CALLS.get(usize::from(*row))
     }
 
-    /// The class of the call with this number and these arguments.
     #[inline]
     pub(crate) fn class(self, number: i64, args: &[u64; 6]) -> Class {
         let Some(&(class, asks, _)) = self.row(number) else { return Class::Other };
@@ -144,7 +142,6 @@ impl Abi {
 pub struct AbiGuess {
     /// The call in which each thread is.
     calls: BTreeMap<Pid, i64>,
-    /// How often a thread slept in a call of that number.
     slept: BTreeMap<i64, u64>,
     all: u64,
 }

@@ -24,24 +24,17 @@ pub use extent::{HEADERS_MAX, dat_extent, dat_extent_of};
 pub use losses::Loss;
 use losses::Losses;
 
-/// The content of a file without its events.
 #[derive(Debug)]
 pub(crate) struct Dat<'a> {
     /// 6 or 7.
     pub(crate) version: u8,
-    /// The order of bytes on the traced machine.
     pub(crate) endian: Endian,
-    /// Its pages.
     pub(crate) layout: PageLayout,
-    /// Descriptions of its events.
     pub(crate) formats: Vec<Format>,
     /// The clock, as its kernel named it; empty where the file does not say.
     pub(crate) clock: String,
-    /// The conversion of its times to nanoseconds.
     pub(crate) times: Times,
-    /// The places of the pages of each CPU.
     pub(crate) buffers: Vec<Buffer<'a>>,
-    /// What was lost.
     pub(crate) losses: Losses,
     /// The traced machine's kind (`uname -m`); empty where the file does not say.
     pub(crate) machine: String,
@@ -77,7 +70,6 @@ impl Times {
         let scaled = u64::try_from(scaled).unwrap_or(u64::MAX);
         scaled.saturating_add_signed(self.offset)
     }
-    /// Whether 64 bits hold this time.
     #[must_use]
     pub(crate) fn fit(self, raw: u64) -> bool {
         let scaled = (u128::from(raw) * u128::from(self.mult)) >> self.shift.min(127);

@@ -68,9 +68,7 @@ pub struct DatWriter<F> {
     file: F,
     endian: Endian,
     page: u32,
-    /// The place of the table of CPUs.
     table: u64,
-    /// The place of the first page.
     base: u64,
     /// The most that all CPUs may take together.
     room: u64,
@@ -80,7 +78,6 @@ pub struct DatWriter<F> {
 const OPTION_CLOCK: u64 = 4;
 
 impl DatHead<'_> {
-    /// Everything before the table of CPUs.
     fn encode(&self) -> Vec<u8> {
         let mut out = Out { bytes: Vec::new(), endian: self.endian };
         out.bytes.extend(crate::dat::MAGIC);

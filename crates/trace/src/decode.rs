@@ -60,7 +60,6 @@ struct EventLayout {
     located: bool,
 }
 
-/// A number's place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Number {
     offset: usize,
@@ -76,13 +75,11 @@ impl Number {
     fn new(offset: usize, size: usize) -> Self {
         Number { offset, unused: 64 - 8 * size as u32 }
     }
-    /// The first byte after it.
     fn end(self) -> usize {
         self.offset.saturating_add(8 - self.unused as usize / 8)
     }
 }
 
-/// The place of characters.
 #[derive(Clone, Copy, Debug)]
 struct Text {
     offset: usize,
@@ -150,7 +147,6 @@ impl Recipe {
         }
     }
 
-    /// All numbers and texts that it reads.
     fn places(&self) -> (Vec<Number>, Vec<Text>) {
         let thread = |at: &ThreadAt| ([at.pid].into_iter().chain(at.prio), at.comm);
         match self {
@@ -267,7 +263,6 @@ impl Decoder {
         count
     }
 
-    /// The order of bytes.
     #[must_use]
     pub(crate) fn endian(&self) -> Endian {
         self.endian
@@ -341,7 +336,6 @@ fn usual_thread(fields: &[u8], at: usize) -> Thread {
     Thread { pid, comm: Comm::whole(part(fields, at)), prio: Some(prio) }
 }
 
-/// The result of reading an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     /// It is an event, or a loss of some.
@@ -428,7 +422,6 @@ impl Payload<'_> {
         let prio = at.prio.map(|prio| self.signed(prio) as i32);
         Thread { pid: self.small(at.pid), comm: self.comm(at.comm), prio }
     }
-    /// Reads an event by its recipe, into its place.
     fn what(self, recipe: &Recipe, what: &mut EventKind) {
         *what = match recipe {
             Recipe::Switch { prev, state, states, next } => {

@@ -546,7 +546,6 @@ impl Rebuilder {
         self.options.filter.pids.remove(&pid);
     }
 
-    /// The thread gets a CPU.
     #[inline(always)]
     fn arrive(&mut self, cpu: u32, next: &KernelThread, sink: &mut impl Sink) {
         let now = self.now;

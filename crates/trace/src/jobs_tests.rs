@@ -123,13 +123,22 @@ impl Play {
     fn told(self) -> String {
         self.told_with(Options::default())
     }
+    #[track_caller]
+    fn is(self, log: &str) {
+        assert_eq!(self.told(), log);
+    }
+    /// Thread 1 sleeps from 5 on CPU 0, and its job 0 starts at 11.
+    fn with_a_job() -> Self {
+        let play = Play::default().switch(0, 0, Ready, 1).switch(5, 0, Blocked, 0);
+        play.interrupt_wakes(10, 0, 1).switch(11, 0, Ready, 1)
+    }
 }
 
 use SwitchOutState::{Blocked, Ended, Held, Preempted, Ready};
 
 #[test]
 fn without_calls_every_sleep_is_a_boundary_and_no_wait_within_work() {
-    let told = Play::default()
+    Play::default()
         .switch(0, 0, Ready, 1)
         .switch(10, 0, Blocked, 0) // the end of what was seen in part
         .interrupt_wakes(100, 0, 1)
@@ -141,10 +150,7 @@ fn without_calls_every_sleep_is_a_boundary_and_no_wait_within_work() {
         .switch(140, 0, Blocked, 0)
         .switch(150, 1, Ready, 1)
         .switch(160, 1, Blocked, 0)
-        .told();
-    assert_eq!(
-        told,
-        "
+        .is("
 100 release a-1#0 arrived 100
 102 start a-1#0 cpu 0
 110 block a-1#0 cpu 0
@@ -154,14 +160,14 @@ fn without_calls_every_sleep_is_a_boundary_and_no_wait_within_work() {
 150 migrate a-1#0 0 to 1
 150 resume a-1#0 cpu 1
 160 complete a-1#0 cpu 1
-"
-    );
+");
 }
 
 #[test]
 fn absolute_sleeps_tell_arrivals_also_when_they_come_too_late() {
     let sleep = [1, 1, 0, 0, 0, 0];
-    let told = Play::default()
+    // The log's zero is 1000.
+    Play::default()
         .switch(1000, 0, Ready, 1)
         .enter(1010, 0, CLOCK_NANOSLEEP, sleep)
         .timer(1011, 0, 1100)
@@ -176,38 +182,32 @@ fn absolute_sleeps_tell_arrivals_also_when_they_come_too_late() {
         .enter(1250, 0, CLOCK_NANOSLEEP, sleep)
         .timer(1251, 0, 1300)
         .switch(1253, 0, Blocked, 0)
-        .told();
-    // The log's zero is 1000.
-    assert_eq!(
-        told,
-        "
+        .is("
 120 release a-1#0 arrived 100
 125 start a-1#0 cpu 0
 230 complete a-1#0 cpu 0
 233 release a-1#1 arrived 200
 233 start a-1#1 cpu 0
 250 complete a-1#1 cpu 0
-"
-    );
+");
 }
 
 #[test]
 fn a_signal_ends_a_sleep_before_its_time() {
-    let told = Play::default()
+    Play::default()
         .switch(0, 0, Ready, 1)
         .enter(10, 0, CLOCK_NANOSLEEP, [1, 1, 0, 0, 0, 0])
         .timer(11, 0, 500)
         .switch(12, 0, Blocked, 2)
         .wakes(50, 0, 1)
         .switch(60, 0, Preempted, 1)
-        .told();
-    assert_eq!(told, "\n50 release a-1#0 arrived 50\n60 start a-1#0 cpu 0\n");
+        .is("\n50 release a-1#0 arrived 50\n60 start a-1#0 cpu 0\n");
 }
 
 #[test]
 fn an_event_that_was_there_already_arrived_in_a_window() {
     let poll = [3, 0, 8, u64::from(u32::MAX), 0, 0];
-    let told = Play::default()
+    Play::default()
         .switch(0, 0, Ready, 1)
         .enter(5, 0, EPOLL_WAIT, poll)
         .switch(6, 0, Blocked, 0)
@@ -220,10 +220,7 @@ fn an_event_that_was_there_already_arrived_in_a_window() {
         .exit(41, 0, EPOLL_WAIT)
         .enter(60, 0, EPOLL_WAIT, poll)
         .switch(61, 0, Blocked, 0)
-        .told();
-    assert_eq!(
-        told,
-        "
+        .is("
 20 release a-1#0 arrived 20
 21 start a-1#0 cpu 0
 40 complete a-1#0 cpu 0
@@ -231,14 +228,13 @@ fn an_event_that_was_there_already_arrived_in_a_window() {
 41 release a-1#1 arrived 40
 41 start a-1#1 cpu 0
 60 complete a-1#1 cpu 0
-"
-    );
+");
 }
 
 #[test]
 fn waiting_for_other_threads_ends_jobs_of_workers_only() {
     let wait = [0, 128, 0, 0, 0, 0];
-    let told = Play::default()
+    Play::default()
         .switch(0, 0, Ready, 1)
         .enter(1, 0, FUTEX, wait)
         .switch(2, 0, Blocked, 0) // a worker goes to its condition variable
@@ -261,10 +257,7 @@ fn waiting_for_other_threads_ends_jobs_of_workers_only() {
         .exit(122, 1, FUTEX)
         .wakes(125, 1, 1)
         .enter(130, 1, CLOCK_NANOSLEEP, [1, 1, 0, 0, 0, 0])
-        .told();
-    assert_eq!(
-        told,
-        "
+        .is("
 10 release a-1#0 arrived 10
 12 start a-1#0 cpu 0
 21 complete a-1#0 cpu 0
@@ -276,14 +269,13 @@ fn waiting_for_other_threads_ends_jobs_of_workers_only() {
 chain b-2 -> a-1
 125 release a-1#1 arrived 125 hop 1 of 100
 130 complete b-2#0 cpu 1
-"
-    );
+");
 }
 
 #[test]
 fn chains_end_where_they_would_come_back() {
     // a wakes b, b wakes c, c wakes a: the last is an answer.
-    let told = Play::default()
+    Play::default()
         .switch(0, 0, Ready, 1)
         .switch(1, 1, Ready, 2)
         .switch(2, 2, Ready, 3)
@@ -298,10 +290,7 @@ fn chains_end_where_they_would_come_back() {
         .switch(15, 0, Blocked, 0)
         .switch(16, 2, Ready, 3)
         .wakes(17, 2, 1)
-        .told();
-    assert_eq!(
-        told,
-        "
+        .is("
 10 release a-1#0 arrived 10
 11 start a-1#0 cpu 0
 chain a-1 -> b-2
@@ -312,13 +301,12 @@ chain a-1 -> b-2 -> c-3
 15 complete a-1#0 cpu 0
 16 start c-3#0 cpu 2
 17 release a-1#1 arrived 17
-"
-    );
+");
 }
 
 #[test]
 fn a_deadline_thread_without_budget_is_not_preempted_and_its_yield_ends_a_job() {
-    let told = Play::default()
+    Play::default()
         .switch(0, 0, Ready, 9)
         .enter(10, 0, SCHED_YIELD, [0; 6])
         .switch(11, 0, Ready, 2)
@@ -327,18 +315,14 @@ fn a_deadline_thread_without_budget_is_not_preempted_and_its_yield_ends_a_job() 
         .switch(110, 0, Preempted, 2) // an ordinary thread: the budget is used up
         .switch(200, 0, Preempted, 9)
         .enter(210, 0, SCHED_YIELD, [0; 6])
-        .told();
-    assert_eq!(
-        told,
-        "
+        .is("
 100 window i-9#0 from 10
 100 release i-9#0 arrived 100
 100 start i-9#0 cpu 0
 110 block i-9#0 cpu 0
 200 resume i-9#0 cpu 0
 210 complete i-9#0 cpu 0
-"
-    );
+");
 }
 
 /// A thread that leaves its CPU ready has not finished. Without budget it makes way for the idle
@@ -408,7 +392,7 @@ fn yields_that_nobody_tells_are_counted() {
 #[test]
 fn reads_of_timers_end_jobs_also_when_the_timer_was_faster() {
     let read = [7, 0, 8, 0, 0, 0];
-    let told = Play::default()
+    Play::default()
         .switch(0, 0, Ready, 1)
         .enter(1, 0, READ, read)
         .switch(2, 0, Blocked, 0)
@@ -421,10 +405,7 @@ fn reads_of_timers_end_jobs_also_when_the_timer_was_faster() {
         .exit(26, 0, READ)
         .enter(30, 0, READ, read)
         .switch(31, 0, Blocked, 0)
-        .told();
-    assert_eq!(
-        told,
-        "
+        .is("
 10 release a-1#0 arrived 10
 11 start a-1#0 cpu 0
 25 complete a-1#0 cpu 0
@@ -432,33 +413,24 @@ fn reads_of_timers_end_jobs_also_when_the_timer_was_faster() {
 26 release a-1#1 arrived 25
 26 start a-1#1 cpu 0
 30 complete a-1#1 cpu 0
-"
-    );
+");
 }
 
 #[test]
 fn a_thread_that_is_woken_while_it_goes_to_sleep_is_released_when_it_was_woken() {
-    let told = Play::default()
-        .switch(0, 0, Ready, 1)
-        .switch(5, 0, Blocked, 0)
-        .interrupt_wakes(10, 0, 1)
-        .switch(11, 0, Ready, 1)
+    Play::with_a_job()
         .interrupt_wakes(20, 1, 1)
         .switch(21, 0, Blocked, 0)
         .switch(22, 0, Ready, 1)
         .switch(30, 0, Ended, 0)
-        .told();
-    assert_eq!(
-        told,
-        "
+        .is("
 10 release a-1#0 arrived 10
 11 start a-1#0 cpu 0
 21 complete a-1#0 cpu 0
 22 release a-1#1 arrived 20
 22 start a-1#1 cpu 0
 30 complete a-1#1 cpu 0
-"
-    );
+");
 }
 
 /// A wake-up of a thread that still runs keeps it from going to sleep. The sleep that follows ends
@@ -469,36 +441,26 @@ fn a_wake_up_of_a_thread_that_goes_on_running_is_no_release() {
     // The wake-ups come from its own CPU, from another CPU that reports the thread in its queue,
     // and from another CPU where only the next wake-up shows it.
     for (cpu, is_queued) in [(0, false), (1, true), (1, false)] {
-        let mut play = Play::default()
-            .switch(0, 0, Ready, 1)
-            .switch(5, 0, Blocked, 0)
-            .interrupt_wakes(10, 0, 1)
-            .switch(11, 0, Ready, 1)
-            .interrupt_wakes(13, cpu, 1);
+        let mut play = Play::with_a_job().interrupt_wakes(13, cpu, 1);
         if is_queued {
             play = play.add(14, cpu, Context::Hard, queued(1));
         }
-        let told = play
-            .switch(20, 0, Blocked, 0)
+        play.switch(20, 0, Blocked, 0)
             .interrupt_wakes(8000, 1, 1)
             .switch(8002, 0, Ready, 1)
             .switch(8010, 0, Blocked, 0)
-            .told();
-        assert_eq!(
-            told,
-            "
+            .is("
 10 release a-1#0 arrived 10
 11 start a-1#0 cpu 0
 20 complete a-1#0 cpu 0
 8000 release a-1#1 arrived 8000
 8002 start a-1#1 cpu 0
 8010 complete a-1#1 cpu 0
-"
-        );
+");
     }
     // In a call that ends jobs: the thread looks, finds nothing, and sleeps on.
     let poll = [3, 0, 8, u64::from(u32::MAX), 0, 0];
-    let told = Play::default()
+    Play::default()
         .switch(0, 0, Ready, 1)
         .enter(5, 0, EPOLL_WAIT, poll)
         .interrupt_wakes(6, 0, 1)
@@ -506,34 +468,21 @@ fn a_wake_up_of_a_thread_that_goes_on_running_is_no_release() {
         .interrupt_wakes(8000, 0, 1)
         .switch(8002, 0, Ready, 1)
         .exit(8003, 0, EPOLL_WAIT)
-        .told();
-    assert_eq!(told, "\n8000 release a-1#0 arrived 8000\n8002 start a-1#0 cpu 0\n");
+        .is("\n8000 release a-1#0 arrived 8000\n8002 start a-1#0 cpu 0\n");
 }
 
 /// A wake-up long before the thread sleeps did not come while the thread left its CPU. This holds
 /// even if the later wake-up was not recorded.
 #[test]
 fn an_old_wake_up_releases_nothing() {
-    let told = Play::default()
-        .switch(0, 0, Ready, 1)
-        .switch(5, 0, Blocked, 0)
-        .interrupt_wakes(10, 0, 1)
-        .switch(11, 0, Ready, 1)
-        .interrupt_wakes(13, 1, 1)
-        .switch(200_000, 0, Blocked, 0)
-        .switch(900_000, 0, Ready, 1)
-        .told();
-    assert_eq!(
-        told,
-        "
+    Play::with_a_job().interrupt_wakes(13, 1, 1).switch(200_000, 0, Blocked, 0).switch(900_000, 0, Ready, 1).is("
 10 release a-1#0 arrived 10
 11 start a-1#0 cpu 0
 200000 complete a-1#0 cpu 0
 900000 window a-1#1 from 200000
 900000 release a-1#1 arrived 900000
 900000 start a-1#1 cpu 0
-"
-    );
+");
 }
 
 #[test]
@@ -590,40 +539,27 @@ fn an_id_with_another_name_is_another_thread() {
 
 #[test]
 fn losses_leave_jobs_open_and_the_next_one_is_whole() {
-    let told = Play::default()
-        .switch(0, 0, Ready, 1)
-        .switch(5, 0, Blocked, 0)
-        .interrupt_wakes(10, 0, 1)
-        .switch(11, 0, Ready, 1)
+    Play::with_a_job()
         .add(15, 0, Context::Thread, EventKind::Lost { count: Some(7) })
         .switch(20, 0, Blocked, 0)
         .interrupt_wakes(30, 0, 1)
         .switch(31, 0, Ready, 1)
         .switch(40, 0, Blocked, 0)
-        .told();
-    assert_eq!(
-        told,
-        "
+        .is("
 10 release a-1#0 arrived 10
 11 start a-1#0 cpu 0
 15 lost 7
 30 release a-1#1 arrived 30
 31 start a-1#1 cpu 0
 40 complete a-1#1 cpu 0
-"
-    );
+");
 }
 
 #[test]
 fn a_thread_that_left_its_cpu_unseen_leaves_its_job_open() {
-    let mut play = Play::default()
-        .switch(0, 0, Ready, 1)
-        .switch(5, 0, Blocked, 0)
-        .interrupt_wakes(10, 0, 1)
-        .switch(11, 0, Ready, 1);
+    let mut play = Play::with_a_job();
     play.on.insert(0, 2); // nobody said that a left
-    let told = play.switch(20, 0, Blocked, 0).told();
-    assert_eq!(told, "\n10 release a-1#0 arrived 10\n11 start a-1#0 cpu 0\n20 gap a-1#0\n");
+    play.switch(20, 0, Blocked, 0).is("\n10 release a-1#0 arrived 10\n11 start a-1#0 cpu 0\n20 gap a-1#0\n");
 }
 
 #[test]
@@ -640,10 +576,7 @@ fn a_cpu_that_was_got_unseen_is_doubted_of_that_job_alone() {
     play.on.insert(0, 1); // nor that it got it back
     play = play.switch(40, 0, Blocked, 0).switch(45, 1, Blocked, 0);
     play.on.insert(0, 1); // nor that it was woken
-    let told = play.switch(60, 0, Blocked, 0).told();
-    assert_eq!(
-        told,
-        "
+    play.switch(60, 0, Blocked, 0).is("
 10 release a-1#0 arrived 10
 12 release b-2#0 arrived 12
 13 start b-2#0 cpu 1
@@ -659,8 +592,7 @@ fn a_cpu_that_was_got_unseen_is_doubted_of_that_job_alone() {
 60 release a-1#2 arrived 60
 60 gap a-1#2
 60 complete a-1#2 cpu 0
-"
-    );
+");
 }
 
 #[test]
@@ -695,7 +627,7 @@ fn filters_take_names_with_stars() {
 
 #[test]
 fn the_kernel_takes_the_cpu_from_a_program_as_well_as_from_a_call() {
-    let told = Play::default()
+    Play::default()
         .switch(0, 0, Ready, 1)
         .enter(10, 0, CLOCK_NANOSLEEP, [1, 1, 0, 0, 0, 0])
         .switch(11, 0, Blocked, 0)
@@ -709,10 +641,7 @@ fn the_kernel_takes_the_cpu_from_a_program_as_well_as_from_a_call() {
         .switch(140, 0, Blocked, 1)
         .exit(141, 0, SCHED_YIELD)
         .enter(150, 0, CLOCK_NANOSLEEP, [1, 1, 0, 0, 0, 0])
-        .told();
-    assert_eq!(
-        told,
-        "
+        .is("
 100 release a-1#0 arrived 100
 101 start a-1#0 cpu 0
 110 preempt a-1#0 cpu 0
@@ -721,6 +650,5 @@ fn the_kernel_takes_the_cpu_from_a_program_as_well_as_from_a_call() {
 131 wake a-1#0
 140 resume a-1#0 cpu 0
 150 complete a-1#0 cpu 0
-"
-    );
+");
 }

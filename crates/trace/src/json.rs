@@ -54,7 +54,6 @@ fn length_of(text: &[u8]) -> usize {
     text.len()
 }
 
-/// Undoes the escapes of a text.
 fn plain(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

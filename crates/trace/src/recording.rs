@@ -220,7 +220,6 @@ pub struct Recording<'a> {
     losses: Vec<Loss>,
     /// The traced machine's kind, as its kernel names it.
     machine: String,
-    /// The tracer that the heading of a text names.
     tracer: String,
     /// Its times are counts without a unit.
     counts: bool,
@@ -528,7 +527,6 @@ fn number_of<'a>(name: &'a [u8], known: &mut Vec<(&'a [u8], u16)>, names: &mut N
     number
 }
 
-/// The events of one CPU.
 struct Stream<'a> {
     cpu: u32,
     chunks: Chunks<'a>,

@@ -11,30 +11,23 @@ mod head;
 
 use head::{Head, Stamp, head};
 
-/// A line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Line<'a> {
-    /// An event.
     Event {
         /// When, in nanoseconds of the trace's clock (a clock that counts something else: its
         /// count).
         time: u64,
         /// The time is a whole number without a unit: of a clock that counts something else.
         counted: bool,
-        /// On which CPU.
         cpu: u32,
-        /// Which thread ran there.
         pid: Pid,
         /// Whether the thread acted itself, where the trace's flags say so.
         context: Context,
-        /// The event's name.
         name: &'a [u8],
-        /// What it says.
         what: EventKind,
     },
     /// The kernel lost events of a CPU.
     Lost {
-        /// Whose.
         cpu: u32,
         /// How many, where it says so.
         count: Option<u64>,
@@ -46,7 +39,6 @@ pub(crate) enum Line<'a> {
     Unreadable(&'static str),
 }
 
-/// Reads one line, without its end.
 #[must_use]
 pub(crate) fn line(text: &[u8]) -> Line<'_> {
     // Within the JavaScript of an old systrace page, each line ends thus.
@@ -158,7 +150,6 @@ fn lost(text: &[u8]) -> Option<Line<'static>> {
     Some(Line::Lost { cpu: u32::try_from(cpu).ok().filter(|cpu| *cpu < CPUS_MAX)?, count })
 }
 
-/// The number at the beginning of `text`, and the rest.
 #[inline]
 fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     /// So many digits always fit.
@@ -176,7 +167,6 @@ fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     (at > 0).then(|| (value, &text[at..]))
 }
 
-/// A number with a sign.
 fn signed(text: &[u8]) -> Option<(i64, &[u8])> {
     match text.strip_prefix(b"-") {
         Some(rest) => number(rest).and_then(|(value, rest)| Some((0_i64.checked_sub_unsigned(value)?, rest))),
@@ -198,7 +188,6 @@ fn find(text: &[u8], key: &[u8]) -> Option<usize> {
     }
 }
 
-/// Arguments, from the left to the right.
 #[derive(Clone, Copy)]
 struct Args<'a>(&'a [u8]);
 

@@ -42,7 +42,6 @@ impl Threads {
         self.event(pid, leaves(SwitchOutState::Ended));
     }
 
-    /// Completed jobs by the names of their tasks.
     fn completed(self) -> BTreeMap<String, u64> {
         let end = self.rebuilder.end();
         let tasks = self.collector.finish(end).tasks;

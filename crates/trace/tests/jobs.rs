@@ -11,7 +11,6 @@ use takt_model::Time;
 use takt_trace::Abi;
 use takt_trace::jobs::{Options, Rebuilder};
 
-/// Collects jobs by the threads' names.
 #[derive(Default)]
 struct Jobs {
     names: Vec<String>,

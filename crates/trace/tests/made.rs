@@ -6,7 +6,6 @@ use takt_trace::infer::{Arrivals, Inferred, Kind, Sampler, parse_releases};
 use takt_trace::jobs::{Options, Rebuilder, kinds};
 use takt_trace::{Recording, unpacked};
 
-/// The tasks of a trace.
 fn observed(file: &str) -> Vec<TaskStats> {
     let bytes = std::fs::read(format!("{}/tests/data/made/{file}", env!("CARGO_MANIFEST_DIR"))).expect("it is there");
     let bytes = unpacked(&bytes).expect("it is sound");

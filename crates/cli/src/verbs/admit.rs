@@ -13,7 +13,6 @@ use crate::failure::{Failure, Outcome, Status};
 use crate::input::{self, shown};
 use crate::output::{note, print, print_json};
 
-/// The requested change.
 struct RequestedChange {
     change: Change,
     /// The text of the system with it.
@@ -113,7 +112,6 @@ fn part(system: &System, name: &str) -> Result<Part, Failure> {
     }
 }
 
-/// The change, as text and in numbers.
 fn asked(
     (file, add): (&str, Option<&str>),
     text: &str,

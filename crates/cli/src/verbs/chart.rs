@@ -17,7 +17,6 @@ const JOBS_TEXT: u32 = 24;
 const JOBS_PICTURE: u32 = 120;
 /// At least so many jobs of each task, where periods are not known.
 const JOBS_EACH: u32 = 3;
-/// Names in a message.
 const NAMED: usize = 20;
 
 pub(crate) fn execute(options: &args::Chart) -> Outcome {
@@ -137,7 +136,6 @@ fn no_task(unknown: &str, scene: &Scene, node: Option<NodeId>, log: &str) -> Fai
     Failure::input(format_args!("no task is called \"{unknown}\"; {log} has {names}{more}"))
 }
 
-/// Reads a log into a chart; also, when the log ends.
 fn draw(path: &str, log: &mut Log, scene: Scene, options: GanttOptions) -> Result<(Gantt, Time), Failure> {
     let mut builder = GanttBuilder::new(scene, options);
     let end = log.copy_to(&mut builder).map_err(|error| input::log_failure(path, &error))?;

@@ -78,7 +78,6 @@ fn charged_by_kernel(report: &CheckReport) -> bool {
     charged.into_iter().any(|how| matches!(how, "above" | "share"))
 }
 
-/// Writes the proof; nothing where there is none.
 fn write_certificate(system: &System, target: &Target) -> Result<(), Failure> {
     let certificate = takt_analysis::certify(system).map_err(|error| match error {
         Uncertified::Undecided | Uncertified::Unsized(_) => Failure::no(error),
@@ -98,7 +97,6 @@ struct Answered<'a> {
     sensitivity: Option<Sensitivity>,
 }
 
-/// Searches with a bar on a terminal.
 fn searched(system: &System, given: &GivenDeadlines) -> Sensitivity {
     let bar = progress::bar("searching", 1);
     let found = takt_analysis::sensitivity(system, given, |done, of| {
@@ -127,7 +125,6 @@ fn list(json: bool) -> Outcome {
     Ok(Status::Yes)
 }
 
-/// In one word.
 pub(crate) fn word(answer: Answer) -> &'static str {
     match answer {
         Answer::Yes => "schedulable",
@@ -191,7 +188,6 @@ pub(crate) fn answers(report: &CheckReport, tasks: usize) -> Vec<Answer> {
     answers
 }
 
-/// End-to-end bounds by the name of the chain.
 fn chains(report: &CheckReport) -> Vec<(String, Span)> {
     let mut found: Vec<(String, Span)> = Vec::new();
     let entries = report.tests.iter().filter_map(|test| test.figures.get("chains").and_then(Value::as_array)).flatten();

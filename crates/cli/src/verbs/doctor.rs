@@ -15,7 +15,6 @@ use crate::output::{Target, only_one, print, print_json};
 use crate::progress;
 use crate::table::Table;
 
-/// The page that explains the findings.
 const PAGE: &str = "docs/reference/verbs/doctor.md";
 
 pub(crate) fn execute(options: &args::Doctor, json: bool) -> Outcome {
@@ -76,7 +75,6 @@ fn read(file: &str) -> Result<Snapshot, Failure> {
     Snapshot::parse(&text).map_err(|error| Failure::located(format_args!("{}: {error}", input::shown(file))))
 }
 
-/// The answer for people.
 fn rendered(options: &args::Doctor, kernel: &str, findings: &[Finding], probe: Option<&Probe>) -> String {
     let mut sorted: Vec<&Finding> = findings.iter().collect();
     sorted.sort_by_key(|finding| finding.state);
@@ -129,7 +127,6 @@ fn counted(findings: &[Finding]) -> String {
     parts.join(", ")
 }
 
-/// All of one finding.
 fn explained(finding: &Finding) -> String {
     let known = CATALOGUE.iter().map(|entry| (entry.name, entry.about)).chain(PROBED.iter().copied());
     let about = known.into_iter().find(|(name, _)| *name == finding.name).map_or("", |(_, about)| about);
@@ -154,7 +151,6 @@ fn explained(finding: &Finding) -> String {
     text
 }
 
-/// A finding, without the page of the manual.
 pub(super) fn finding_json(finding: &Finding) -> Value {
     let evidence: Vec<Value> =
         finding.evidence.iter().map(|(place, value)| json!({ "where": place, "value": value })).collect();

@@ -64,7 +64,6 @@ fn utilization(system: &System) -> f64 {
     system.tasks.iter().map(|task| task.wcet.as_ns() as f64 / task.period.as_ns().max(1) as f64).sum()
 }
 
-/// The prepared options.
 struct Maker<'a> {
     options: &'a Gen,
     utilization: f64,

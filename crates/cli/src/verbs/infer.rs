@@ -152,7 +152,6 @@ fn hint(why: &str) -> &'static str {
     if why.contains("wcet") { " (--wcet gives one)" } else { "" }
 }
 
-/// The one task's period.
 fn period(inferred: &Inferred, json: bool) -> Outcome {
     let Some(task) = inferred.tasks.first() else { return Ok(Status::No) };
     let Some(grid) = task.arrivals.grid else {
@@ -243,7 +242,6 @@ fn entry(task: &InferredTask, inferred: &Inferred) -> Value {
     entry
 }
 
-/// Flows and networks as JSON.
 fn traffic(inferred: &Inferred) -> (Value, Value) {
     let task = |id: &takt_model::TaskId| inferred.tasks.get(id.index());
     let node = |id: takt_model::NodeId| inferred.nodes.get(id.index()).map(|node| node.name.as_str());
@@ -272,7 +270,6 @@ fn traffic(inferred: &Inferred) -> (Value, Value) {
     (flows.collect(), networks.collect())
 }
 
-/// Tables of flows and networks.
 fn describe_traffic(inferred: &Inferred) -> String {
     let node = |id: takt_model::NodeId| {
         inferred.nodes.get(id.index()).map_or_else(String::new, |node| file::one_line(&node.name).into_owned())
@@ -307,9 +304,7 @@ fn describe(inferred: &Inferred) -> String {
     if inferred.tasks.is_empty() {
         return "no job was released\n".to_owned();
     }
-    let head =
-        ["TASK", "KIND", "SURE", "JOBS", "PERIOD", "OFFSET", "JITTER", "MEAN", "MOST", "DEADLINE", "CPUS", "AFTER"];
-    let mut table = Table::new(&head);
+    let mut table = Table::headed("TASK|KIND|SURE|JOBS|PERIOD|OFFSET|JITTER|MEAN|MOST|DEADLINE|CPUS|AFTER");
     let mut notes = Vec::new();
     for task in &inferred.tasks {
         let mut add_note = |text: String| notes.push((rank(task), file::one_line(&text).into_owned()));

@@ -73,7 +73,6 @@ pub(crate) fn runs(machine: &LabMachine, request: &LabRuns) -> Result<Logs, Fail
     Ok(boot.results.experiments.into_iter().map(|outcome| outcome.log.unwrap_or_default()).collect())
 }
 
-/// The folder of fetched kernels.
 fn cache(options: &args::LabKernel) -> Result<Cache, Failure> {
     let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let folder = options.cache.clone().or_else(|| {

@@ -31,7 +31,6 @@ pub(crate) fn execute(options: &args::Man) -> Outcome {
     Ok(Status::Yes)
 }
 
-/// The pages of a command, and of the commands below it.
 fn pages(command: &Command, above: &str, write: &impl Fn(&str, Vec<u8>) -> Result<(), Failure>) -> Result<(), Failure> {
     let name = format!("{above}-{}", command.get_name());
     write(&name, page(command.clone().name(name.clone()).version(env!("CARGO_PKG_VERSION")))?)?;

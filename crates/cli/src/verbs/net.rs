@@ -25,12 +25,10 @@ pub(crate) fn execute(options: &args::Net, json: bool) -> Outcome {
     }
 }
 
-/// All devices of this namespace.
 fn all() -> Result<Vec<Device>, Failure> {
     Device::list().map_err(|error| Failure::trouble(format_args!("devices cannot be read: {error}")))
 }
 
-/// The device of that name.
 fn device(name: &str) -> Result<Device, Failure> {
     let devices = all()?;
     if let Some(found) = devices.iter().find(|device| device.name == name) {

@@ -69,7 +69,6 @@ pub(crate) fn execute(options: &args::Observe, json: bool) -> Outcome {
     Ok(verdict(&stats, options.fail_on_miss))
 }
 
-/// Answers requests in a thread of its own while this lives.
 struct Serving(Option<(Arc<AtomicBool>, JoinHandle<()>)>);
 
 impl Serving {
@@ -115,7 +114,6 @@ struct Answer<'a> {
     observed: &'a About,
 }
 
-/// The source of events.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum About {
@@ -131,7 +129,6 @@ impl About {
         }
     }
 
-    /// Whether it is a trace without switches.
     fn interrupts_only(&self) -> bool {
         matches!(self, About::Trace(trace) if trace.interrupts_only)
     }
@@ -151,7 +148,6 @@ impl About {
     }
 }
 
-/// Whether the options name threads.
 fn names_threads(options: &args::Observe) -> bool {
     let args::Observe { pid, tid, comm, cgroup, .. } = options;
     !(pid.is_empty() && tid.is_empty() && comm.is_empty() && cgroup.is_empty())

@@ -340,21 +340,17 @@ impl Guarded {
     }
 }
 
-/// How to get the same page again, step by step.
 struct Commands<'a> {
     options: &'a args::Report,
     back_end: Option<BackEnd>,
     seed: u64,
-    /// Of the simulation.
     duration: Span,
-    /// Of the log.
     length: Option<Span>,
     node: Option<&'a str>,
     /// The guard of the log's controller.
     guard: Option<&'a str>,
     /// The option with which the log's delays were chosen.
     delays: Option<&'a str>,
-    /// Whether there is a simulation to make.
     simulates: bool,
     /// Its run exchanged messages with other nodes.
     sends: bool,

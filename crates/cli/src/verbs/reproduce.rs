@@ -68,12 +68,10 @@ fn record(request: Request) -> Result<Box<dyn Recorder>, takt_experiments::Failu
     Ok(Box::new(Recording(beside)))
 }
 
-/// Runs Systems in a guest.
 fn lab_runs(machine: &LabMachine, runs: &LabRuns) -> Result<Logs, takt_experiments::Failure> {
     crate::verbs::lab::runs(machine, runs).map_err(|failure| refused(&failure))
 }
 
-/// Runs a script in a guest.
 fn lab(machine: &LabMachine, request: &LabRequest) -> Result<String, takt_experiments::Failure> {
     crate::verbs::lab::script(machine, request).map_err(|failure| refused(&failure))
 }
@@ -88,7 +86,6 @@ impl Recorder for Recording {
     }
 }
 
-/// The text for the terminal.
 fn screen(report: &Report) -> String {
     let Report { experiment, findings, folder, files, .. } = report;
     let mut text = format!("{} {}: {}\n", experiment.paper.key, experiment.shows, experiment.what);

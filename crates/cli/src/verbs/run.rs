@@ -19,7 +19,7 @@ use crate::adaptive::{self, Account, ControllerRequest, Residence};
 use crate::args;
 use crate::failure::{Failure, Outcome};
 use crate::input;
-use crate::numbers::{Silence, late, numbers, of_chains, rank, sum_up};
+use crate::numbers::{Silence, cell, late, numbers, of_chains, rank, sum_up};
 use crate::output::{Target, note, only_one, print, print_json};
 use crate::progress;
 use crate::recorded::Recorded;
@@ -148,7 +148,6 @@ fn record(ready: Ready, duration: Span, options: &args::Run) -> Result<(Stats, R
     Ok((recorder.finish(summary.end)?, summary, stays))
 }
 
-/// Responses and misses, and the class of each thread.
 fn brief(stats: &Stats, summary: &RunSummary) -> String {
     type Count = fn(&TaskStats) -> u64;
     let counts: [(&str, Count); 3] = [
@@ -166,8 +165,7 @@ fn brief(stats: &Stats, summary: &RunSummary) -> String {
         let thread = summary.tasks.iter().find(|thread| thread.name == task.task);
         let mut row = vec![task.task.clone(), task.released.to_string(), or_dash(task.missed)];
         row.extend(counts.iter().map(|(_, of)| of(task).to_string()));
-        let response =
-            |of: fn(&Summary<u64>) -> u64| or_dash(task.response_ns.as_ref().map(|s| time(Span::from_ns(of(s)))));
+        let response = |of: fn(&Summary<u64>) -> u64| cell(&task.response_ns, of);
         row.extend([response(|s| s.p50), response(|s| s.p99), response(|s| s.max)]);
         row.push(or_dash(task.laxity_ns.map(|laxity| Lateness::from_ns(laxity.min).four_digits_down())));
         row.push(or_dash(thread.and_then(|thread| thread.overruns)));
@@ -182,7 +180,6 @@ fn brief(stats: &Stats, summary: &RunSummary) -> String {
     format!("{tasks}{chains}{}", sum_up(stats, Silence::Plain))
 }
 
-/// The class of each thread, and what the kernel did to it.
 fn threads(summary: &RunSummary) -> String {
     let mut table = Table::new(&["task", "class", "overruns", "throttled", "overhead per job"]);
     for task in &summary.tasks {
@@ -197,32 +194,26 @@ fn threads(summary: &RunSummary) -> String {
     table.without_empty_columns().render("")
 }
 
-/// How the threads' stamps look to the kernel.
 fn stamps(summary: &RunSummary) -> String {
     if summary.tasks.iter().all(|task| task.stamps.is_none()) {
         return String::new();
     }
-    let columns = ["stamps", "checked", "contradicted", "start p50", "max", "end p50", "max"];
-    let mut table = Table::new(&columns);
+    let mut table = Table::headed("stamps|checked|contradicted|start p50|max|end p50|max");
     for task in &summary.tasks {
         let Some(stamps) = &task.stamps else { continue };
-        let of = |summary: Option<Summary<u64>>, pick: fn(Summary<u64>) -> u64| {
-            summary.map_or_else(|| "-".to_owned(), |summary| time(Span::from_ns(pick(summary))))
-        };
         table.row(vec![
             task.name.clone(),
             stamps.checked.to_string(),
             stamps.contradicted.to_string(),
-            of(stamps.start, |start| start.p50),
-            of(stamps.start, |start| start.max),
-            of(stamps.complete, |complete| complete.p50),
-            of(stamps.complete, |complete| complete.max),
+            cell(&stamps.start, |start| start.p50),
+            cell(&stamps.start, |start| start.max),
+            cell(&stamps.complete, |complete| complete.p50),
+            cell(&stamps.complete, |complete| complete.max),
         ]);
     }
     format!("\n{}", table.render(""))
 }
 
-/// What budget managers cost, and how late they were.
 fn managers(summary: &RunSummary) -> String {
     if summary.managers.is_empty() {
         return String::new();
@@ -230,18 +221,15 @@ fn managers(summary: &RunSummary) -> String {
     let heads = ["manager of cpu", "decisions", "cost p50", "p99", "late p50", "p99", "replenished late p50", "p99"];
     let mut table = Table::new(&[&heads[..], &["of its cpu"]].concat());
     for manager in &summary.managers {
-        let of = |summary: &Option<Summary<u64>>, pick: fn(&Summary<u64>) -> u64| {
-            or_dash(summary.as_ref().map(|summary| time(Span::from_ns(pick(summary)))))
-        };
         table.row(vec![
             manager.cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(","),
             manager.decisions.to_string(),
-            of(&manager.cost, |cost| cost.p50),
-            of(&manager.cost, |cost| cost.p99),
-            of(&manager.late, |late| late.p50),
-            of(&manager.late, |late| late.p99),
-            of(&manager.late_replenishments, |late| late.p50),
-            of(&manager.late_replenishments, |late| late.p99),
+            cell(&manager.cost, |cost| cost.p50),
+            cell(&manager.cost, |cost| cost.p99),
+            cell(&manager.late, |late| late.p50),
+            cell(&manager.late, |late| late.p99),
+            cell(&manager.late_replenishments, |late| late.p50),
+            cell(&manager.late_replenishments, |late| late.p99),
             format!("{}.{:02} %", manager.share_ppm / 10_000, manager.share_ppm % 10_000 / 100),
         ]);
     }

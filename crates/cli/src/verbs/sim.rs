@@ -78,7 +78,6 @@ pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
     Ok(verdict(&stats, options.fail_on_miss))
 }
 
-/// What is simulated.
 enum Subject<'a> {
     System(&'a System, Traffic),
     /// takt's dispatcher on a node, with a controller.
@@ -166,7 +165,6 @@ impl Subject<'_> {
         Ok(sink)
     }
 
-    /// The controller's account.
     fn account(&self, stays: Residence, lasted: Span) -> Option<Account> {
         match self {
             Subject::System(..) => None,
@@ -191,7 +189,6 @@ struct Answer<'a, T> {
     adaptive: Option<&'a Account>,
 }
 
-/// The numbers of all runs of `--runs`.
 #[derive(Serialize)]
 struct Runs<'a> {
     #[serde(flatten)]
@@ -200,7 +197,6 @@ struct Runs<'a> {
     first_missed: Option<FirstMissed>,
 }
 
-/// The first run that missed a deadline or rejected a job.
 #[derive(Serialize)]
 struct FirstMissed {
     seed: u64,
@@ -219,12 +215,10 @@ fn command(options: &args::Sim, duration: Span, seed: u64) -> String {
     command + " -o missed.takt"
 }
 
-/// The meaning of a simulation without a miss.
 pub(crate) fn silence(system: &System, duration: Span) -> Silence {
     if takt_report::is_no_proof(system, duration) { Silence::NoProof } else { Silence::Plain }
 }
 
-/// The exit status that goes with statistics.
 pub(crate) fn verdict(stats: &Stats, fail_on_miss: bool) -> Status {
     if fail_on_miss && has_failed(stats) { Status::No } else { Status::Yes }
 }
@@ -234,7 +228,6 @@ pub(crate) fn has_failed(stats: &Stats) -> bool {
     has_missed(stats) || stats.undelivered() > 0
 }
 
-/// Whether a deadline was missed, or a job rejected.
 fn has_missed(stats: &Stats) -> bool {
     stats.missed() + stats.rejected() > 0
 }
@@ -248,7 +241,6 @@ pub(crate) fn simulated<S: Sink>(system: &System, sim: &SimOptions, sink: S) -> 
     Subject::System(system, Traffic::default()).simulated(sim, sink)
 }
 
-/// Simulates into a log, counting on the way.
 fn logged(subject: &Subject<'_>, sim: &SimOptions, target: &Target) -> Result<(Stats, Residence), Failure> {
     let definitions = Definitions::of(subject.system()).about(sim.node);
     let header = match subject {
@@ -271,7 +263,6 @@ fn logged(subject: &Subject<'_>, sim: &SimOptions, target: &Target) -> Result<(S
     Ok((collector.finish(end(sim)), stays))
 }
 
-/// The simulator's error, with its exit status.
 fn failure(error: &SimError) -> Failure {
     match error {
         SimError::Backlog { .. } => Failure::trouble(error),

@@ -87,7 +87,6 @@ fn distribute(placed: System, options: &args::Size) -> Result<(SizedFlows, Optio
     Ok((flows, Some(network), placed))
 }
 
-/// What has been bound to CPUs.
 struct Bound {
     tasks: Vec<TaskId>,
     components: Vec<ComponentId>,
@@ -194,7 +193,6 @@ fn weigh(options: &args::Size) -> Weigh {
     }
 }
 
-/// For people: what was found for flows.
 fn of_flows(flows: &SizedFlows, network: Option<&SizedNetwork>) -> String {
     let mut text = String::new();
     let mut add = |table: Table| {

@@ -49,7 +49,6 @@ pub(crate) fn execute(options: &args::Stats, json: bool) -> Outcome {
     Ok(whole)
 }
 
-/// The numbers of a log, and why jobs were late.
 fn explained(path: &str, log: &mut Log) -> Result<Stats, Failure> {
     let failure = |error| input::log_failure(path, &error);
     let system = input::system_of(path, log).ok();
@@ -213,7 +212,6 @@ struct Every<'a> {
     failed: Option<Failure>,
 }
 
-/// A line of `--every --json`.
 #[derive(Serialize)]
 struct Line<'a> {
     from_ns: u64,
@@ -262,7 +260,6 @@ fn intervals(options: &args::Stats, every: Span, log: &mut Log, json: bool) -> O
 }
 
 impl Every<'_> {
-    /// Tells of all intervals that are over at `now`.
     fn come_to(&mut self, now: Time) {
         let mut empty = 0;
         while self.failed.is_none() && now.saturating_since(self.from) >= self.every {

@@ -87,7 +87,6 @@ pub(crate) fn execute(options: &Study, json: bool) -> Outcome {
     Ok(if findings.is_empty() { Status::Yes } else { Status::No })
 }
 
-/// Computes the chunks that the journal lacks.
 fn complete(
     definition: &Definition<'_>,
     journal: &mut Journal,
@@ -136,7 +135,6 @@ fn complete(
     outcome
 }
 
-/// The data of a worker thread.
 struct Worker<'a> {
     definition: &'a Definition<'a>,
     generator: Option<(u32, Generator)>,

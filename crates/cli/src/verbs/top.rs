@@ -103,7 +103,6 @@ fn once_of_machine(view: &View) -> Outcome {
     Ok(Status::Yes)
 }
 
-/// One table of the whole log.
 fn once(path: &str, view: &View) -> Outcome {
     let mut log = input::log(path)?;
     let stats = Collector::read(&mut log).map_err(|error| input::log_failure(path, &error))?;

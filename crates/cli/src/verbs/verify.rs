@@ -9,7 +9,6 @@ use crate::input::{self, shown};
 use crate::output::{print, print_json};
 use crate::table::Table;
 
-/// The error for wrong arguments.
 const EXPECTS: &str = "takt verify SYSTEM CERTIFICATE expects a system file, and the certificate that \"takt \
      check SYSTEM --certificate CERTIFICATE\" wrote for it";
 

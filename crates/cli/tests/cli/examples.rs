@@ -127,7 +127,6 @@ fn the_tour_shows_every_key() {
     assert!(keys.is_empty(), "examples/tour.toml lacks {keys:?}");
 }
 
-/// The names of all properties in a schema.
 fn keys_of(schema: &Value, keys: &mut Vec<String>) {
     match schema {
         Value::Object(map) => {

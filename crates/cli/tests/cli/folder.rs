@@ -98,7 +98,6 @@ period = "20ms"
 wcet = "1ms"
 "#;
 
-/// A folder with the systems above and a log.
 pub(super) struct Folder(pub(super) TempDir);
 
 impl Folder {

@@ -5,7 +5,6 @@ use std::process::Command;
 
 use super::folder::{Folder, Ran, TAKT};
 
-/// Runs takt where no program can be found.
 fn without_programs(folder: &Folder, arguments: &[&str]) -> Ran {
     let mut command = Command::new(TAKT);
     command.args(arguments).current_dir(folder.0.path()).env("PATH", "").env("XDG_CACHE_HOME", folder.path("cache"));

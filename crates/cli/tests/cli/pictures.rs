@@ -6,7 +6,6 @@ use resvg::tiny_skia::{Pixmap, PremultipliedColorU8};
 
 use super::folder::{Folder, GOOD};
 
-/// Width and height of an SVG of the same chart.
 fn size_of_svg(folder: &Folder, width: &str) -> (f64, f64) {
     assert_eq!(folder.takt(&["chart", "good.takt", "-o", "x.svg", "--width", width]).status, 0);
     let text = fs::read_to_string(folder.path("x.svg")).expect("an SVG");

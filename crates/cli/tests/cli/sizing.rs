@@ -220,18 +220,8 @@ exec = { pmf = [["1ms", 0.7], ["4ms", 0.25], ["9ms", 0.05]] }"#;
         let ran = size(more);
         assert!(ran.status == status && ran.stderr.contains(says), "{more:?}: {} {}", ran.status, ran.stderr);
     }
-    let ran = folder.takt(&[
-        "size",
-        "a.toml",
-        "--reserve",
-        "a",
-        "--period",
-        "11ms",
-        "--deadline",
-        "20ms",
-        "--probability",
-        "0.5",
-    ]);
+    let asked = "size a.toml --reserve a --period 11ms --deadline 20ms --probability 0.5";
+    let ran = folder.takt(&asked.split(' ').collect::<Vec<_>>());
     assert!(ran.status == 1 && ran.stderr.contains("take a shorter period"), "{} {}", ran.status, ran.stderr);
     // Costs are charged to jobs and budgets.
     let costly = |more: &str| {

@@ -21,7 +21,6 @@ impl Instants {
         Instants(seed)
     }
 
-    /// Below so many milliseconds.
     pub(crate) fn below_ms(&mut self, limit: u64) -> Span {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         Span::from_us((self.0 >> 33) % (limit * 1000))

@@ -1,7 +1,12 @@
-//! The command, run by tests to its end.
+//! The command, run by tests, and other things that several programs of tests need.
+#![allow(dead_code, reason = "each program of tests uses its part")]
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use takt_linux::clock::pause;
+use takt_model::Span;
 
 pub(crate) const TAKT: &str = env!("CARGO_BIN_EXE_takt");
 
@@ -10,4 +15,59 @@ pub(crate) fn takt(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
     let ran = Command::new(TAKT).args(arguments).current_dir(folder).output().expect("takt starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (ran.status.code().unwrap_or(-1), text(&ran.stdout), text(&ran.stderr))
+}
+
+/// Each verb that reads logs takes `live.takt`.
+pub(crate) fn read_by_every_verb(folder: &Path) {
+    for verb in [
+        &["stats", "live.takt"][..],
+        &["chart", "live.takt"],
+        &["report", "live.takt", "-o", "live.html"],
+        &["export", "live.takt", "--format", "perfetto", "-o", "live.pftrace"],
+    ] {
+        let (status, _, error) = takt(folder, verb);
+        assert_eq!(status, 0, "{verb:?}: {error}");
+    }
+}
+
+/// A verb of the command with pipes, not started yet.
+pub(crate) fn piped(verb: &[&str], arguments: &[&str]) -> Command {
+    let mut command = Command::new(TAKT);
+    command.args(verb).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs a command to its end. Returns its exit status, standard output and standard error.
+pub(crate) fn ran(mut command: Command) -> (Option<i32>, String, String) {
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+pub(crate) fn signal(child: &Child, name: &str) {
+    let pid = i32::try_from(child.id()).unwrap();
+    assert!(pid > 1);
+    assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
+}
+
+/// One test of a program at a time: the machine has few CPUs, and one bandwidth for reservations.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bounded, for something that another process does.
+pub(crate) fn eventually(what: &str, is_so: impl FnMut() -> bool) {
+    eventually_or(is_so, || what.to_owned());
+}
+
+/// The same; `what` is asked for when it is too late.
+pub(crate) fn eventually_or(mut is_so: impl FnMut() -> bool, what: impl FnOnce() -> String) {
+    for _ in 0..1500 {
+        if is_so() {
+            return;
+        }
+        pause(Span::from_ms(20));
+    }
+    panic!("{}: not within 30 s", what());
 }

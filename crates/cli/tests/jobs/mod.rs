@@ -5,7 +5,6 @@ use std::path::Path;
 
 use takt_log::{Event, Reader};
 
-/// A job, where the log has it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Job {
     pub(crate) arrival: u64,

@@ -163,7 +163,6 @@ fn what_the_file_accepts_is_simulated() {
     assert!(cases(4_000) < 4_000 || (accepted > 1_000 && with_flows.min(with_components) > 200), "{accepted}");
 }
 
-/// Events for a sink that wants no misses.
 #[derive(Default)]
 struct WithoutMisses(Vec<(u32, Time, Event)>);
 

@@ -102,7 +102,6 @@ fn learn_otherwise(dice: &mut Dice, system: &mut System) {
     }
 }
 
-/// What is observed of a flow's hop.
 #[derive(Default)]
 pub(super) struct Hop {
     /// From the arrival of the flow to a release.
@@ -113,10 +112,8 @@ pub(super) struct Hop {
     messages: u64,
 }
 
-/// What is observed of all hops.
 pub(super) struct Observed {
     hops: BTreeMap<TaskId, Hop>,
-    /// Messages that were dropped.
     lost: u64,
     missed: Vec<TaskId>,
 }

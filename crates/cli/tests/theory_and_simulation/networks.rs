@@ -73,7 +73,6 @@ fn sized(system: &System, weigh: Weigh) -> Option<SizedNetwork> {
     [20, 50, 100, 200, 500, 2_000].iter().find_map(|us| size_network(system, weigh, Span::from_us(*us)).ok())
 }
 
-/// The System in which each node keeps to its share.
 fn with_shares(system: &System, found: &SizedNetwork) -> System {
     let mut system = system.clone();
     for (node, sized) in system.nodes.iter_mut().zip(&found.system.nodes) {

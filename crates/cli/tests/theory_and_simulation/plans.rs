@@ -103,7 +103,6 @@ fn a_plan_that_check_accepts_misses_no_critical_deadline() {
     assert!(enough, "{seen}");
 }
 
-/// Whether a chain goes from one CPU to another.
 fn crosses(system: &System) -> bool {
     let elsewhere = |task: &Task| task.after.iter().any(|before| system.tasks[before.index()].cpus != task.cpus);
     system.tasks.iter().any(elsewhere)

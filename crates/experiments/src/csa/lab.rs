@@ -10,7 +10,6 @@ use crate::failure::Failure;
 use crate::findings::{self, Findings};
 use crate::host::LabRuns;
 
-/// A kernel of the lab.
 pub(super) const LAB: Kernel = Kernel {
     name: "a kernel of the lab",
     source: findings::LAB,
@@ -58,7 +57,6 @@ fn run_in_the_lab(
     systems.iter().zip(&logs).map(|(system, log)| read(system, log, here)).collect()
 }
 
-/// What a log tells of the jobs.
 fn read(system: &System, log: &[u8], duration: Span) -> Result<Ran, Failure> {
     let broken = |error: takt_log::ReadError| Failure::trouble(format_args!("a log of the guest: {error}"));
     let mut jobs = Jobs::of(system);

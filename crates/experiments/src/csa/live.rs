@@ -15,7 +15,6 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::findings::{Comparison, Drawn, Findings, LIVE, PAPER, Row, SIMULATED};
 
-/// A kernel on which domains run.
 pub(super) struct Kernel {
     /// In sentences.
     pub(super) name: &'static str,
@@ -27,7 +26,6 @@ pub(super) struct Kernel {
     pub(super) has_quantum: bool,
     /// How long each measurement lasts: the usual length, and the length with `--short`.
     pub(super) lasts: (Span, Span),
-    /// The names of its claims.
     pub(super) claims: Claims,
     pub(super) run: Runner,
     pub(super) difference: &'static str,
@@ -36,21 +34,18 @@ pub(super) struct Kernel {
 /// Runs Systems on a kernel, each for this time.
 pub(super) type Runner = fn(&Context, &[System], Span, &mut Findings) -> Result<Vec<Ran>, Failure>;
 
-/// The claims of a kernel.
 pub(super) struct Claims {
     pub(super) order: &'static str,
     pub(super) gain: &'static str,
     pub(super) overhead: &'static str,
 }
 
-/// A run of a System.
 pub(super) struct Ran {
     pub(super) found: Responsiveness,
     /// What a decision cost, if the kernel measured it.
     pub(super) costs: Option<Costs>,
 }
 
-/// This kernel.
 pub(super) const HERE: Kernel = Kernel {
     name: "this kernel",
     source: LIVE,
@@ -70,10 +65,8 @@ pub(super) const HERE: Kernel = Kernel {
 
 /// The load of Fig. 6. The kernel gives real-time threads 95 % of a CPU, so it is not 1.0.
 const LOAD: f64 = 0.9;
-/// A simulation with the costs that a live run measured.
 const CHARGED: &str = "simulated with measured costs";
 
-/// A workload in a setting.
 struct Setting {
     name: String,
     file: String,
@@ -91,7 +84,6 @@ struct Measured {
     charged: Vec<Vec<f64>>,
 }
 
-/// What the managers took.
 #[derive(Default)]
 struct Evidence {
     /// A decision p50, lateness p99, and share of the CPU in parts per million: of the worst run.
@@ -171,10 +163,9 @@ pub(super) fn factors(context: &Context, kernel: &Kernel) -> Result<Findings, Fa
         gains.holds().filter(|_| !context.stopped()),
     );
     needs_time(claim, paper_time);
-    findings.differences.push(
-        "U_W = 0.7 and 0.8 are left out to save time, and 1.0 because a kernel gives real-time threads 95 % of a CPU."
-            .to_owned(),
-    );
+    findings.differ([
+        "U_W = 0.7 and 0.8 are left out to save time, and 1.0 because a kernel gives real-time threads 95 % of a CPU.",
+    ]);
     Ok(findings)
 }
 
@@ -298,7 +289,6 @@ impl Measured {
     }
 }
 
-/// The names of these sources.
 fn sources(kernel: &Kernel, measured: &[Measured]) -> Vec<&'static str> {
     let charged = measured.iter().any(|measured| !measured.charged.is_empty());
     [SIMULATED, kernel.source].into_iter().chain(charged.then_some(CHARGED)).collect()

@@ -12,7 +12,6 @@ use crate::failure::Failure;
 /// The paper draws longer responses at this value.
 pub(super) const CLIP: f64 = 3.0;
 
-/// Responsiveness of the jobs of each domain.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Responsiveness {
     /// By domain, in no order. A job counts as [`CLIP`] if its deadline had passed unmet at the
@@ -23,7 +22,6 @@ pub(super) struct Responsiveness {
 }
 
 impl Responsiveness {
-    /// Adds the jobs of another run.
     pub(super) fn add(&mut self, other: Responsiveness) {
         self.rejected += other.rejected;
         self.domains.resize(self.domains.len().max(other.domains.len()), Vec::new());
@@ -32,12 +30,10 @@ impl Responsiveness {
         }
     }
 
-    /// All jobs.
     pub(super) fn all(&self) -> Vec<f64> {
         self.domains.concat()
     }
 
-    /// The jobs of the least important domain.
     pub(super) fn last(&self) -> &[f64] {
         self.domains.last().map_or(&[], Vec::as_slice)
     }
@@ -60,7 +56,6 @@ pub(super) fn run(
     run_system(&domains.system(rule, etf), seed, duration)
 }
 
-/// Runs a System whose components are domains.
 pub(super) fn run_system(system: &System, seed: u64, duration: Span) -> Result<Responsiveness, Failure> {
     let mut jobs = Jobs::of(system);
     simulate(system, &SimOptions { duration, seed, node: None }, &mut jobs)

@@ -16,7 +16,6 @@ use crate::findings::{Comparison, Findings, Row, SIMULATED};
 /// U_W of each CPU.
 const LOAD: f64 = 0.9;
 
-/// How the tasks of the workloads stand.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Setup {
     /// As in the paper: independent tasks, each workload on its own CPU.
@@ -50,7 +49,6 @@ impl Setup {
         }
     }
 
-    /// The Systems of two workloads under a rule.
     fn systems(self, workloads: &[Domains; 2], rule: ServerRule) -> Vec<System> {
         match self {
             Setup::Alone => workloads.iter().map(|domains| domains.system(rule, 100)).collect(),
@@ -94,7 +92,6 @@ fn with_periods_of_chains(domains: &Domains) -> Result<Domains, Failure> {
     Ok(Domains { domains: domains?, costs: None })
 }
 
-/// Two workloads on two CPUs.
 fn together(workloads: &[Domains; 2], rule: ServerRule, placement: Placement) -> System {
     let mut system = System::local(2, Builtin::Rm, Vec::new());
     system.name = format!("csa-two-cpus-{}", rule.name());
@@ -120,7 +117,6 @@ fn together(workloads: &[Domains; 2], rule: ServerRule, placement: Placement) ->
     system
 }
 
-/// Simulates all set-ups under each rule.
 pub(super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let (count, duration) = size(context);
     let mut workloads = Vec::new();

@@ -26,7 +26,6 @@ const TABLE_II: [[f64; 2]; 7] =
 /// Groups of domains by interface overhead.
 const GROUPS: usize = 4;
 
-/// Both tables.
 pub(super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let duration = minutes(context);
     let mut findings = Findings::default();
@@ -65,12 +64,10 @@ fn by_domain<'a>(
     })
 }
 
-/// The heads of both forms of Table II.
 fn columns() -> Vec<String> {
     std::iter::once("overhead").chain(RULES.iter().map(|rule| rule.name())).map(str::to_owned).collect()
 }
 
-/// Table II, with the domains of one workload.
 fn of_one_workload(workload: &Domains, found: &[Responsiveness]) -> Comparison {
     let mut domains: Vec<(f64, Vec<Option<f64>>)> = by_domain(workload, found).collect();
     domains.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -32,12 +32,10 @@ pub(super) struct Domain {
 }
 
 impl Domain {
-    /// The utilisation of its tasks.
     pub(super) fn load(&self) -> f64 {
         self.tasks.iter().map(|task| task.wcet.as_ns() as f64 / task.period.as_ns() as f64).sum()
     }
 
-    /// The bandwidth of its interface.
     pub(super) fn bandwidth(&self) -> f64 {
         self.budget.as_ns() as f64 / self.period.as_ns() as f64
     }

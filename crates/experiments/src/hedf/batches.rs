@@ -9,7 +9,6 @@ use takt_sim::{SimOptions, simulate};
 
 use crate::failure::Failure;
 
-/// The counts of a simulation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Batches {
     /// By flow and receiving hop, from 1: how many receiving jobs took so many of its messages at
@@ -19,11 +18,8 @@ pub(super) struct Batches {
     pub(super) left_over: u64,
     /// The most messages that waited at the start of a receiving job.
     pub(super) waiting_max: u64,
-    /// The longest end-to-end response of each flow.
     pub(super) responses: Vec<Span>,
-    /// Jobs of hops that missed their deadlines.
     pub(super) missed: u64,
-    /// Messages that receiving jobs took.
     pub(super) received: u64,
 }
 
@@ -34,7 +30,6 @@ impl Batches {
     }
 }
 
-/// Simulates `system` and counts.
 pub(super) fn run(system: &System, seed: u64, duration: Span) -> Result<Batches, Failure> {
     let mut counter = Counter::of(system);
     simulate(system, &SimOptions { duration, seed, node: None }, &mut counter)
@@ -42,7 +37,6 @@ pub(super) fn run(system: &System, seed: u64, duration: Span) -> Result<Batches,
     Ok(counter.finish())
 }
 
-/// The receiving job of a node and its messages.
 #[derive(Clone, Debug, Default)]
 struct Buffer {
     waiting: u64,
@@ -84,7 +78,6 @@ impl Counter {
         }
     }
 
-    /// The receiving job of a node is over.
     fn close(&mut self, node: usize) {
         let buffer = &mut self.buffers[node];
         let taken: usize = buffer.batch.values().sum();

@@ -44,7 +44,6 @@ fn traffic(cluster: &Cluster, client: usize, counts: impl Fn(usize) -> bool) -> 
     Some(Traffic { burst: u64::try_from(most.div_euclid(SCALE) + 1).ok()?, rate: u64::try_from(rate).ok()? })
 }
 
-/// All requests of a client that go to other nodes.
 pub(super) fn all_requests(cluster: &Cluster, client: usize) -> Option<Traffic> {
     traffic(cluster, client, |receiver| receiver != client)
 }
@@ -86,7 +85,6 @@ pub(super) fn round_trips(cluster: &Cluster) -> Option<RoundTrips> {
     None
 }
 
-/// One round.
 fn step(cluster: &Cluster, requests: &Pairs<Traffic>, all: &[Traffic], known: &Delays) -> Option<Delays> {
     // Answers to node `to` as their requests come to `from`.
     let answers = pairs(|from, to| requests[to][from].delayed(known.request[to].checked_add(known.port[to][from])?))?;

@@ -29,14 +29,11 @@ pub(super) const STREAMS: u64 = 1_024;
 /// The class of requests; replies have the last class.
 const REQUESTS: usize = 0;
 
-/// A cluster and its workload.
 #[derive(Clone, Debug)]
 pub(super) struct Cluster {
     /// The classes of each egress: requests and replies together in one, or one for each.
     pub(super) classes: Vec<ClassSpec>,
-    /// The distance of frames.
     pub(super) period: Span,
-    /// The most messages of a frame.
     pub(super) burst: u64,
     /// D: deadlines are uniform in [D, 2 D] from the message's creation.
     pub(super) deadline: Span,
@@ -50,7 +47,6 @@ pub(super) struct Cluster {
     pub(super) blocks: bool,
 }
 
-/// Messages and answers of a simulation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ran {
     pub(super) messages: Vec<Message>,
@@ -60,7 +56,6 @@ pub(super) struct Ran {
     pub(super) blocked: u64,
 }
 
-/// A message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
     pub(super) client: usize,
@@ -77,20 +72,17 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// Whether the answer was there by the deadline.
     pub(super) fn in_time(&self) -> bool {
         self.round_trip.is_some_and(|round_trip| round_trip <= self.deadline)
     }
 }
 
 impl Cluster {
-    /// The number of messages in a frame of a client.
     pub(super) fn size(&self, client: usize, frame: u64) -> u64 {
         let least = self.burst / 2;
         least + (frame + client as u64) % (self.burst - least + 1)
     }
 
-    /// The receiver of a client's message.
     pub(super) fn receiver(client: usize, number: u64) -> usize {
         (client + (number % NODES as u64) as usize) % NODES
     }
@@ -116,17 +108,14 @@ pub(super) struct Client {
     node: usize,
     /// The start of its clock's periods and ticks.
     offset: Span,
-    /// The number of the next frame.
     frame: u64,
     /// Messages that it has made, those to its own node included.
     made: u64,
     draw: Draw,
 }
 
-/// A message that a client is about to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Planned {
-    /// Its number at its client.
     pub(super) number: u64,
     pub(super) server: usize,
     /// Relative to its creation.
@@ -149,13 +138,11 @@ impl Client {
         Client { node, offset, frame: 0, made: 0, draw }
     }
 
-    /// When its next frame is due.
     pub(super) fn due(&self, cluster: &Cluster) -> Option<Time> {
         let after = cluster.period.checked_mul(self.frame)?.checked_add(self.offset)?;
         Time::ZERO.checked_add(after)
     }
 
-    /// The messages of the next frame.
     pub(super) fn next_frame(&mut self, cluster: &Cluster) -> Vec<Planned> {
         let numbers = self.made..self.made + cluster.size(self.node, self.frame);
         (self.frame, self.made) = (self.frame + 1, numbers.end);
@@ -173,7 +160,6 @@ impl Client {
     }
 }
 
-/// What happens next.
 #[derive(Clone, Copy, Debug)]
 enum What {
     Frame(usize),
@@ -181,13 +167,11 @@ enum What {
     Egress(usize),
 }
 
-/// A node with the line to the switch and the port back.
 struct Node {
     egress: Egress,
     port: Port,
     /// When the egress wants to be woken.
     wake: Option<Time>,
-    /// Whether a packet is on the line.
     sending: bool,
     /// By class.
     gates: Vec<Gate>,
@@ -202,7 +186,6 @@ struct Node {
 struct Gate {
     /// The egress has the same.
     bucket: Option<TokenBucket>,
-    /// When it last opened.
     opened: Time,
 }
 
@@ -251,7 +234,6 @@ impl<'a> World<'a> {
         })
     }
 
-    /// The earliest event, and when.
     fn next(&self) -> Option<(Time, What)> {
         let mut next: Option<(Time, What)> = None;
         let mut offer = |at: Option<Time>, what: What| {
@@ -272,7 +254,6 @@ impl<'a> World<'a> {
         next.map(|(at, what)| (at.max(self.now), what))
     }
 
-    /// A client sends the messages of a frame.
     fn frame(&mut self, client: usize) {
         let cluster = self.cluster;
         self.ran.blocked += u64::from(self.nodes[client].due.is_some_and(|due| due < self.now));
@@ -300,7 +281,6 @@ impl<'a> World<'a> {
         node.due = node.client.due(cluster).filter(|due| *due < self.end);
     }
 
-    /// A packet comes to the egress of a node.
     fn enter(&mut self, node: usize, class: usize, packet: Packet) {
         self.ran.messages[(packet.tag / 2) as usize].since = self.now;
         self.egress(node, EgressEvent::Arrive { class, packet });
@@ -344,7 +324,6 @@ impl<'a> World<'a> {
         first.saturating_add(tick.checked_mul(ticks).unwrap_or(Span::MAX))
     }
 
-    /// The first bit of a packet goes out.
     fn start(&mut self, at: usize, class: usize, packet: Packet, end: Time) {
         self.nodes[at].sending = true;
         let gate = &mut self.nodes[at].gates[class];

@@ -45,7 +45,6 @@ pub(super) fn cluster(shares: Option<(u64, u64)>) -> Cluster {
     }
 }
 
-/// A round trip.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Delay {
     pub(super) client: usize,
@@ -56,7 +55,6 @@ pub(super) struct Delay {
 }
 
 impl Delay {
-    /// In the network alone.
     pub(super) fn network(self) -> Span {
         self.all.saturating_sub(self.tokens)
     }
@@ -96,7 +94,6 @@ pub(super) fn measure_rounds(context: &Context, cluster: &Cluster, rounds: u64) 
     Ok(measured)
 }
 
-/// The least and the largest value.
 fn interval(values: impl IntoIterator<Item = Span>) -> Option<(Span, Span)> {
     values.into_iter().fold(None, |known, value| {
         let (least, most) = known.unwrap_or((value, value));
@@ -108,7 +105,6 @@ fn range(interval: Option<(Span, Span)>) -> Span {
     interval.map_or(Span::ZERO, |(least, most)| most.saturating_sub(least))
 }
 
-/// A way to run the cluster.
 struct Mode {
     name: &'static str,
     cluster: Cluster,
@@ -176,7 +172,6 @@ fn ticks(delay: Delay) -> u64 {
     delay.tokens.as_ns().saturating_add(TICK.as_ns() / 2) / TICK.as_ns()
 }
 
-/// Round trips by the number of ticks.
 fn by_ticks(delays: &[Delay]) -> Vec<Vec<Delay>> {
     let mut clusters: Vec<Vec<Delay>> = Vec::new();
     for delay in delays {
@@ -216,7 +211,6 @@ fn clusters(delays: &[Delay]) -> Comparison {
     }
 }
 
-/// Distribution functions of one node's round trips.
 pub(super) fn distributions(file: &str, title: &str, caption: &str, names: &[&str], delays: &[Vec<Delay>]) -> Drawn {
     const STEPS: usize = 400;
     let series = names.iter().zip(delays).enumerate().map(|(colour, (name, delays))| {
@@ -229,22 +223,14 @@ pub(super) fn distributions(file: &str, title: &str, caption: &str, names: &[&st
         points.extend(count.checked_sub(1).map(at));
         Series { name: (*name).to_owned(), points, form: Form::Steps, colour }
     });
-    let figure = Figure {
-        title: title.to_owned(),
-        x: "round trip in ms".to_owned(),
-        y: "% of the messages".to_owned(),
-        series: series.collect(),
-        rules: Vec::new(),
-        y_max: Some(100.0),
-        x_from_zero: true,
-    };
+    let figure =
+        Figure { y_max: Some(100.0), ..Figure::new(title, "round trip in ms", "% of the messages", series.collect()) };
     Drawn::of(file, &figure, title, caption)
 }
 
 /// How many of the first frames are drawn, in ms.
 const DRAWN_MS: u64 = 60;
 
-/// What the first node's client sends in each millisecond.
 fn bandwidth(measured: &[Measured]) -> Drawn {
     let names = ["no shares", "shares"];
     let series = measured.iter().zip(names).enumerate().map(|(colour, (measured, name))| {
@@ -259,13 +245,8 @@ fn bandwidth(measured: &[Measured]) -> Drawn {
     });
     let title = "Bandwidth of the requests of one node";
     let figure = Figure {
-        title: title.to_owned(),
-        x: "time in ms".to_owned(),
-        y: "Mbit/s, of each millisecond".to_owned(),
-        series: series.collect(),
         rules: vec![("rate of the bucket".to_owned(), RATES[0] as f64 / 1e6)],
-        y_max: None,
-        x_from_zero: true,
+        ..Figure::new(title, "time in ms", "Mbit/s, of each millisecond", series.collect())
     };
     let caption = format!(
         "A frame of 5 to 10 messages comes every 10 ms. A full bucket of {BURST} B lets four of them through at once, \
@@ -293,7 +274,6 @@ fn needs_rounds(context: &Context, claim: &mut Claim) {
     claim.needs(rounds(context), LEAST, "seconds of a run");
 }
 
-/// Whether all round trips keep to their bounds, in words.
 fn bounded(name: &str, delays: &[Delay], bounds: Option<&RoundTrips>) -> (String, bool) {
     let Some(bounds) = bounds else { return (format!("{name}: no bound"), false) };
     let all = delays.iter().map(|delay| (delay.client, delay.server, delay.all));
@@ -437,15 +417,7 @@ pub(super) fn boxes(without: &Measured, with: &Measured) -> Drawn {
         Series { name: name.to_owned(), points: points.collect(), form: Form::Boxes, colour }
     });
     let title = "Round trips of all nodes, waits for tokens removed";
-    let figure = Figure {
-        title: title.to_owned(),
-        x: "node".to_owned(),
-        y: "round trip in us".to_owned(),
-        series: series.collect(),
-        rules: Vec::new(),
-        y_max: None,
-        x_from_zero: false,
-    };
+    let figure = Figure { x_from_zero: false, ..Figure::new(title, "node", "round trip in us", series.collect()) };
     let caption = "Boxes hold the middle half of the messages, with the median. Whiskers end at the least and the \
                    largest round trip.";
     Drawn::of("round-trips-by-node.svg", &figure, title, caption)

@@ -44,7 +44,6 @@ pub(super) fn bounds_of(report: &CheckReport, test: TestId, flow: &str, hop: u32
     hops.find(|told| told["flow"] == flow && told["hop"] == hop)?["messages"].as_u64()
 }
 
-/// A receiving hop of a set-up.
 struct Hop {
     name: &'static str,
     paper: Option<f64>,
@@ -71,7 +70,6 @@ fn hops_of(context: &Context, setup: &Setup, duration: Span) -> Result<Vec<Hop>,
     Ok((1..).zip(setup.hops.iter().copied()).map(hop).collect())
 }
 
-/// The three set-ups by equation, by bound and by simulation.
 fn counts(context: &Context, duration: Span, findings: &mut Findings) -> Result<(), Failure> {
     let mut hops = Vec::new();
     for setup in setups() {
@@ -106,7 +104,6 @@ fn counts(context: &Context, duration: Span, findings: &mut Findings) -> Result<
     Ok(())
 }
 
-/// How often a receiving job took so many messages.
 fn picture(hops: &[Hop], duration: Span) -> Drawn {
     let series = hops.iter().enumerate().map(|(colour, hop)| {
         let jobs = hop.counts.iter().sum::<u64>().max(1) as f64;
@@ -119,15 +116,7 @@ fn picture(hops: &[Hop], duration: Span) -> Drawn {
         }
     });
     let title = "Messages that a receiving job takes";
-    let figure = Figure {
-        title: title.to_owned(),
-        x: "messages of the flow".to_owned(),
-        y: "% of the receiving jobs that take any".to_owned(),
-        series: series.collect(),
-        rules: Vec::new(),
-        y_max: None,
-        x_from_zero: true,
-    };
+    let figure = Figure::new(title, "messages of the flow", "% of the receiving jobs that take any", series.collect());
     let caption = format!("Each set-up was simulated for {duration}. The largest number of each line is its k.");
     Drawn::of("messages-at-once.svg", &figure, title, caption)
 }
@@ -183,7 +172,6 @@ fn claims(hops: &[Hop], duration: Span, findings: &mut Findings) {
     );
 }
 
-/// The tables of one choice.
 struct Choice {
     name: &'static str,
     file: &'static str,
@@ -251,18 +239,10 @@ fn tables(context: &Context, duration: Span, findings: &mut Findings) -> Result<
         unit: "times in ms and load in %, of the node whose table needs most; left over in % of the messages",
         digits: 2,
         row_head: "table",
-        columns: [
-            "receive period",
-            "receive WCET",
-            "send period",
-            "send WCET",
-            "load",
-            "left over",
-            "end to end",
-            "bound",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
+        columns: "receive period|receive WCET|send period|send WCET|load|left over|end to end|bound"
+            .split('|')
+            .map(str::to_owned)
+            .collect(),
         sources: vec![SIMULATED],
         rows,
     });

@@ -55,7 +55,6 @@ pub(super) struct Lab {
     bridge: Bridge,
 }
 
-/// A run of all nodes.
 pub(super) struct Run<'a> {
     /// Clients and their messages, in the simulation's time.
     pub(super) cluster: &'a Cluster,
@@ -72,11 +71,9 @@ pub(super) struct Run<'a> {
     pub(super) background: bool,
 }
 
-/// The outcome of a run.
 #[derive(Default)]
 pub(super) struct Outcome {
     pub(super) messages: Vec<ClientRecord>,
-    /// Frames that waited for the one before.
     pub(super) blocked: u64,
     /// How late a frame was made at most, if it waited for no other.
     pub(super) sender_late: Span,
@@ -86,7 +83,6 @@ pub(super) struct Outcome {
     pub(super) dropped: u64,
     /// Packets of other traffic.
     pub(super) background: u64,
-    /// It was told to end early.
     pub(super) stopped: bool,
 }
 
@@ -108,7 +104,6 @@ impl Lab {
         Ok(())
     }
 
-    /// Limits the bridge's ports to the nodes.
     pub(super) fn share_ports(&mut self, link: &Link) -> Result<(), Failure> {
         // The bridge forwards without SO_PRIORITY.
         let of = tc::Match::ToPort(PORTS[0], PORTS[0]);
@@ -119,13 +114,11 @@ impl Lab {
         Ok(())
     }
 
-    /// Packets that full queues of the devices have dropped.
     pub(super) fn dropped(&mut self) -> u64 {
         let each = self.shares.iter_mut().filter_map(|applied| applied.status().ok());
         each.flat_map(|status| status.classes).map(|class| class.counters.dropped).sum()
     }
 
-    /// Runs all nodes.
     pub(super) fn run(&self, context: &Context, run: &Run<'_>) -> Result<Outcome, Failure> {
         let stop = AtomicBool::new(false);
         let reports: Mutex<Vec<Result<NodeReport, Failure>>> = Mutex::default();
@@ -232,7 +225,6 @@ fn meet(nodes: &[End]) -> Result<(), Failure> {
     Err(Failure::trouble("the nodes do not hear each other within 10 s: other programs take both CPUs; try again"))
 }
 
-/// Does something on a thread of a node.
 fn at<T: Send>(node: &End, work: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
     node.run(work).map_err(Failure::trouble)?
 }

@@ -39,7 +39,6 @@ const EMPTY: u64 = 15;
 /// Shorter runs decide nothing.
 const LEAST_MS: u64 = 100;
 
-/// The order of an egress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rule {
     Fifo,
@@ -80,7 +79,6 @@ pub(super) fn cluster((frames, burst): (u64, u64), rule: Rule, deadline: Span) -
     }
 }
 
-/// The outcome of a load under a rule.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Outcome {
     pub(super) messages: u64,
@@ -92,7 +90,6 @@ impl Outcome {
         Outcome::from_in_time(ran.messages.iter().map(Message::in_time))
     }
 
-    /// Whether each message was in time.
     pub(super) fn from_in_time(messages: impl Iterator<Item = bool>) -> Outcome {
         messages.fold(Outcome::default(), |of, in_time| Outcome {
             messages: of.messages + 1,
@@ -171,7 +168,6 @@ pub(super) fn ms(deadline: u64) -> String {
     format!("{:.1}", deadline as f64 / 1e3)
 }
 
-/// The table of each D.
 fn tables(outcomes: &Outcomes) -> Vec<Comparison> {
     let table = |(i, (deadline, outcomes)): (usize, (&u64, &[Vec<Outcome>; 3]))| {
         let row = |(at, load): (usize, &(u64, u64))| {
@@ -212,21 +208,11 @@ fn pictures(outcomes: &Outcomes) -> Vec<Drawn> {
     DEADLINES.iter().zip(outcomes).map(picture).collect()
 }
 
-/// Miss rates over the workloads.
 pub(super) fn drawn(file: &str, title: String, caption: impl Into<String>, series: Vec<Series>) -> Drawn {
-    let figure = Figure {
-        title: title.clone(),
-        x: "workload, a row of the table each".to_owned(),
-        y: "% of the messages".to_owned(),
-        series,
-        rules: Vec::new(),
-        y_max: None,
-        x_from_zero: true,
-    };
+    let figure = Figure::new(&title, "workload, a row of the table each", "% of the messages", series);
     Drawn::of(file, &figure, title, caption)
 }
 
-/// Miss rates of loads, in words.
 fn told(outcomes: &[Outcome], from: usize) -> String {
     let each = LOADS.iter().zip(outcomes).skip(from);
     each.map(|(load, outcome)| format!("{} {:.1} %", name(*load), outcome.missed())).collect::<Vec<_>>().join(", ")

@@ -22,19 +22,15 @@ const LOADS: [u32; 7] = [2, 4, 6, 8, 10, 12, 14];
 /// Shorter runs decide nothing: the slowest flow has 20 instances a second.
 const LEAST_S: u64 = 20;
 
-/// The outcomes of a load, by kind.
 struct Point {
     flows: u32,
     outcomes: Vec<Outcome>,
-    /// The share of flows whose deadline `check` proves.
     proven: Vec<f64>,
-    /// Whether no response exceeds what was proven.
     within: Vec<bool>,
 }
 
 type Measure = fn(&Outcome) -> Option<f64>;
 
-/// Runs all loads in all three ways.
 pub(super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let duration = context.duration(Span::from_s(60), Span::from_s(2));
     let bar = (context.host.bar)("simulating", (LOADS.len() * Kind::ALL.len()) as u64);
@@ -194,20 +190,11 @@ fn figures(points: &[Point], findings: &mut Findings) {
             form: Form::Line,
             colour,
         };
-        let figure = Figure {
-            title: title.to_owned(),
-            x: "flows of each node".to_owned(),
-            y: y.to_owned(),
-            series: Kind::ALL.iter().enumerate().map(line).collect(),
-            rules: Vec::new(),
-            y_max: None,
-            x_from_zero: true,
-        };
+        let figure = Figure::new(title, "flows of each node", y, Kind::ALL.iter().enumerate().map(line).collect());
         findings.figures.push(Drawn::of(file, &figure, title, caption));
     }
 }
 
-/// The values of a kind by load, for a sentence.
 fn told(points: &[Point], kind: Kind, measure: Measure, unit: &str) -> String {
     let values =
         points.iter().map(|point| measure(point.of(kind)).map_or("-".to_owned(), |value| format!("{value:.2}")));

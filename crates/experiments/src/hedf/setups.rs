@@ -11,16 +11,13 @@ const LOCAL: &str = r#"["0.07ms", "0.17ms"]"#;
 /// The delays that the paper measured after it had added 10 +- 5 ms.
 const ADDED: &str = r#"["5.25ms", "15.89ms"]"#;
 
-/// A set-up with one flow of put requests.
 pub(super) struct Setup {
-    /// The file's name.
     pub(super) file: &'static str,
     pub(super) text: String,
     /// Its hops that receive: the row's name, and k in the paper by Eq. 5 and as observed there.
     pub(super) hops: Vec<(&'static str, Option<f64>, Option<f64>)>,
 }
 
-/// Reads the text of a System file.
 pub(super) fn parse(text: &str, name: &str) -> Result<System, Failure> {
     file::parse(text, name).map_err(|errors| Failure::trouble(&errors))
 }

@@ -21,7 +21,6 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::findings::{Comparison, Drawn, Findings, Row, SIMULATED};
 
-/// The longest row of switches.
 const SWITCHES: u32 = 6;
 /// The nodes that send, and the flows of each.
 const SENDERS: u32 = 4;
@@ -36,7 +35,6 @@ const BOUND_MAX: Span = Span::from_s(1);
 /// Shorter runs decide nothing: phases of nodes wander slowly.
 const LEAST_S: u64 = 20;
 
-/// How the senders use their links.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Control {
     /// The whole link.
@@ -67,9 +65,7 @@ impl Control {
     }
 }
 
-/// The delays of one set-up.
 struct Outcome {
-    /// What is proven.
     bound: Span,
     seen: Histogram,
 }
@@ -166,7 +162,6 @@ fn run(switches: u32, control: Control, seed: u64, duration: Span) -> Result<Out
     Ok(Outcome { bound, seen: delays.seen })
 }
 
-/// Simulates all rows of switches under both kinds of control.
 pub(super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let duration = context.duration(Span::from_s(120), Span::from_s(2));
     let bar = (context.host.bar)("simulating", u64::from(SWITCHES) * Control::ALL.len() as u64);
@@ -239,15 +234,7 @@ fn figure(rows: &[[Outcome; 2]]) -> Drawn {
         series.push(line("longest", 2 * i + 1, &Outcome::most));
     }
     let title = "Delays through switches in a row";
-    let figure = Figure {
-        title: title.to_owned(),
-        x: "switches".to_owned(),
-        y: "delay, ms".to_owned(),
-        series,
-        rules: Vec::new(),
-        y_max: None,
-        x_from_zero: true,
-    };
+    let figure = Figure::new(title, "switches", "delay, ms", series);
     Drawn::of("delays-by-switches.svg", &figure, title, "What is proven, and the longest that was simulated.")
 }
 

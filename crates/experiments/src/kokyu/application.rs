@@ -27,10 +27,8 @@ pub(super) const REGIONS: [(u64, u64, u32); 12] = [
     (0, 10, 11),
 ];
 
-/// Legs of the longest chain.
 pub(super) const LEGS: usize = 11;
 
-/// The execution time of a route leg.
 pub(super) const LEG: Span = Span::from_us(4_600);
 /// The frame of 20 Hz, the rate of the chain.
 pub(super) const FRAME: Span = Span::from_ms(50);
@@ -105,7 +103,6 @@ pub(super) fn variants() -> Vec<Variant> {
     strategies.flat_map(|strategy| [false, true].map(|cancel| Variant { strategy, cancel })).collect()
 }
 
-/// The application in a region.
 pub(super) fn operations(region: usize, cancel: bool) -> Operations {
     let (least, most, legs) = REGIONS[region];
     let ms = Span::from_ms;
@@ -233,7 +230,6 @@ pub(super) fn load_ppm(region: usize) -> u64 {
     fixed + variable + u64::from(legs) * (LEG.as_ns() / 1000) * (1_000_000_000 / FRAME.as_ns())
 }
 
-/// Whether a region's mean load fits the CPU.
 pub(super) fn is_feasible(region: usize) -> bool {
     load_ppm(region) <= 1_000_000
 }

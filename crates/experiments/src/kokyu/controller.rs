@@ -75,15 +75,11 @@ pub(super) fn table(all: &Outcomes, title: &str, findings: &mut Findings) {
         unit: "deadlines/s, and per cent",
         digits: 1,
         row_head: "region: best single strategy",
-        columns: [
-            "critical missed",
-            "critical missed, adaptive",
-            "noncritical made",
-            "noncritical made, adaptive",
-            "% of the best",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
+        columns: ["critical missed", "noncritical made"]
+            .into_iter()
+            .flat_map(|count| [count.to_owned(), format!("{count}, adaptive")])
+            .chain(["% of the best".to_owned()])
+            .collect(),
         sources: vec!["simulated"],
         rows: beside(all, |region| all.best_single(region)).iter().enumerate().map(row).collect(),
     });

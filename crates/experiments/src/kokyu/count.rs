@@ -13,7 +13,6 @@ use takt_model::{Criticality, Span, System, Time};
 
 use super::{FRAME, LEGS};
 
-/// Outcomes of the deadlines of a class of operations.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Class {
     pub(super) enqueued: u64,
@@ -23,7 +22,6 @@ pub(super) struct Class {
     pub(super) rejected: u64,
 }
 
-/// Outcomes of the route legs at one position of their chains.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Leg {
     pub(super) requested: u64,
@@ -31,11 +29,9 @@ pub(super) struct Leg {
     pub(super) made: u64,
     /// Legs complete by the end of the frame in which their chain began.
     pub(super) by_frame: u64,
-    /// Requested legs that were omitted.
     pub(super) cancelled: u64,
 }
 
-/// The outcome of a region under a strategy.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Outcome {
     pub(super) critical: Class,
@@ -56,12 +52,10 @@ pub(super) type Lost = BTreeSet<JobKey>;
 /// The region in which a job counts, if any.
 type Place<'a> = Box<dyn Fn(JobKey) -> Option<usize> + 'a>;
 
-/// Counts outcomes from the events of a run.
 pub(super) struct Counter<'a> {
     pub(super) system: &'a System,
     /// By region. A run that is one region has one.
     pub(super) outcomes: Vec<Outcome>,
-    /// Lost critical jobs by region.
     pub(super) lost: Vec<Lost>,
     place: Place<'a>,
     /// By task: the position in its chain.
@@ -74,12 +68,10 @@ pub(super) struct Counter<'a> {
 }
 
 impl<'a> Counter<'a> {
-    /// A counter with one region for all jobs.
     pub(super) fn new(system: &'a System) -> Counter<'a> {
         Counter::placed(system, 1, |_| Some(0))
     }
 
-    /// A counter in which `place` gives each job's region.
     pub(super) fn placed(
         system: &'a System,
         regions: usize,

@@ -22,7 +22,6 @@ use crate::failure::Failure;
 const PRIORITY: u8 = 47;
 /// Interval at which the receiver checks for the end.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// The largest size of a datagram between nodes.
 const BYTES: usize = 2048;
 
 /// Two cables with a delay between them: from the left end of one to the right end of the other.
@@ -33,7 +32,6 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Makes a link without a delay.
     pub(super) fn lay(port: u16) -> Result<Link, Failure> {
         let lay = || Cable::lay(false).map(Arc::new).map_err(Failure::cannot);
         Ok(Link { first: lay()?, second: lay()?, port })
@@ -81,7 +79,6 @@ fn open(end: &End, at: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// A delay in force.
 pub(super) struct Delay {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -129,7 +126,6 @@ impl Drop for Delay {
     }
 }
 
-/// Receives datagrams and notes when each is due.
 fn take(socket: &UdpSocket, epoch: Epoch, delay: Span, told: &Sender<(Time, Vec<u8>)>, over: &AtomicBool) {
     let mut bytes = [0; BYTES];
     while !over.load(Ordering::Acquire) {
@@ -141,7 +137,6 @@ fn take(socket: &UdpSocket, epoch: Epoch, delay: Span, told: &Sender<(Time, Vec<
     }
 }
 
-/// Sends each datagram when it is due.
 fn give(socket: &UdpSocket, to: SocketAddr, epoch: Epoch, come: &Receiver<(Time, Vec<u8>)>) {
     for (due, bytes) in come {
         while !epoch.sleep_until(due) {}

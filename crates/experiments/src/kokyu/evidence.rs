@@ -42,7 +42,6 @@ pub(super) fn tables(all: &Outcomes, findings: &mut Findings) {
     findings.tables.push(all.table("Legs complete by the ends of their frames", "Figs. 7 to 9", "legs/s", by_frame));
 }
 
-/// The differences, as sentences.
 pub(super) fn differences(all: &Outcomes, findings: &mut Findings) {
     let told = [application(), virtual_time(all), leg_deadlines(all), requests(all), cancelling(all)];
     findings.differences.extend(told);

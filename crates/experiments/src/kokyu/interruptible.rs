@@ -8,13 +8,11 @@ use takt_model::Time;
 
 use super::Failure;
 
-/// A sink that checks at each event whether to stop.
 pub(super) struct Interruptible<'a, S> {
     sink: &'a mut S,
     stopped: &'a dyn Fn() -> bool,
 }
 
-/// The payload of the unwinding.
 struct Stopped;
 
 /// Calls `run` with a sink that passes events on to `sink`. Fails once `stopped` says so.

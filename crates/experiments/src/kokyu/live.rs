@@ -28,14 +28,11 @@ const SHORT: [usize; 2] = [5, 10];
 /// A window refutes a claim only if less than this fraction (1/50) of it were pauses.
 const QUIET: u64 = 50;
 
-/// A window, simulated and live.
 #[derive(Clone, Default)]
 struct WindowResult {
     simulated: Outcome,
     live: Outcome,
-    /// Why critical jobs were late, if the kernel was recorded.
     causes: Option<Causes>,
-    /// The total of the pauses that the watch saw.
     paused: Span,
     /// Log entries that found no room.
     lost: u64,
@@ -100,7 +97,6 @@ struct Live {
     all: Vec<Vec<WindowResult>>,
     window: Span,
     short: bool,
-    /// The reason why the kernel was not recorded, if it was not.
     unrecorded: Option<String>,
 }
 
@@ -133,7 +129,6 @@ pub(super) fn uninterrupted(context: &Context) -> Result<(), Failure> {
     if context.stopped() { Err(Failure::cannot("interrupted")) } else { Ok(()) }
 }
 
-/// Adds claims that could not be measured.
 pub(super) fn undecided(findings: &mut Findings, claims: &[(&'static str, &str)], failure: &Failure) {
     let why = failure.message.replace('\n', "; ");
     for (name, claim) in claims {
@@ -274,7 +269,6 @@ impl Live {
         findings.tables.push(replication::table(self.names().into_iter().zip(sums)));
     }
 
-    /// Adds the table that says why critical jobs were late.
     fn table_of_causes(&self, findings: &mut Findings) {
         if self.unrecorded.is_some() {
             return;
@@ -367,7 +361,6 @@ impl Live {
         self.lost() == 0 && self.rejected() == 0
     }
 
-    /// Whether windows are long enough for the claims.
     fn is_long_enough(&self) -> bool {
         self.window >= LEAST
     }

@@ -55,7 +55,6 @@ const BACKLOG: u32 = 56;
 /// The most attempts at a window, if the nodes knew each other too late.
 const TRIES: u32 = 3;
 
-/// Outcomes of the deadlines on the other node.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Met {
     due: u64,
@@ -254,7 +253,6 @@ impl Terminal {
     }
 }
 
-/// Connects a channel as a node in the namespace of an end.
 fn connect(
     end: &takt_linux::net::End,
     channel: &Channel,
@@ -264,7 +262,6 @@ fn connect(
     end.run(|| channel.connect_as(node, dispatching).map_err(Failure::cannot)).map_err(Failure::cannot)?
 }
 
-/// The result of a window between the nodes.
 struct Measured {
     met: Both,
     ways: Histogram,
@@ -348,7 +345,6 @@ const TELLING: u64 = 5;
 /// The share of the critical deadlines that must be met live, in percent. It leaves room for pauses
 /// of the machine.
 const KEPT: u64 = 95;
-/// The claim that is decided live.
 const LIVE: (&str, &str) = (
     "live_network",
     "between two nodes on this kernel rms+mlf meets 95 % or more of the critical deadlines, over all latencies, \
@@ -356,7 +352,6 @@ const LIVE: (&str, &str) = (
      jobs during a pause of a node's CPU or in the frame after it)",
 );
 
-/// The index of a variant in [`VARIANTS`].
 fn position(wanted: Variant) -> usize {
     VARIANTS.iter().position(|variant| *variant == wanted).unwrap_or(VARIANTS.len())
 }
@@ -364,7 +359,6 @@ fn position(wanted: Variant) -> usize {
 /// By region, by latency, by variant.
 type All<T> = Vec<Vec<Vec<T>>>;
 
-/// The results.
 struct Network {
     /// Long simulations, of a dispatcher that knows the latency and of one that does not.
     length: [All<Both>; 2],
@@ -380,7 +374,6 @@ struct Network {
     window: Span,
 }
 
-/// Calls `value` for each region, latency and variant.
 fn each<T>(mut value: impl FnMut(usize, usize, Variant) -> Result<T, Failure>) -> Result<All<T>, Failure> {
     let mut all = Vec::new();
     for region in REGIONS {
@@ -497,7 +490,6 @@ impl Network {
         self.each.as_ns() as f64 / 1e9
     }
 
-    /// The length of a window in seconds of the application.
     fn window_seconds(&self) -> f64 {
         (self.window.as_ns() * SHRINK) as f64 / 1e9
     }
@@ -578,7 +570,6 @@ impl Network {
         (self.each >= super::LEAST).then_some(holds)
     }
 
-    /// Adds the claims that a full simulation decides.
     fn claims(&self, findings: &mut Findings) {
         let [told, untold] = &self.length;
         let (feasible, overload) = (0, REGIONS.len() - 1);
@@ -686,13 +677,12 @@ impl Network {
     }
 
     fn notes(&self, findings: &mut Findings) {
-        findings.differences.push(
+        findings.differ([
             "The paper has no network latency. Its values are flushed to other processors at their deadlines. \
              Here each value leaves when its job is complete, and the latency takes from the time that is left \
              until the deadline. Live, a thread between two cables holds each datagram for the latency, since \
-             many kernels lack a queueing discipline for this (netem)."
-                .to_owned(),
-        );
+             many kernels lack a queueing discipline for this (netem).",
+        ]);
         let way = |(latency, ways): (&u64, &Histogram)| {
             let us = ways.percentile(50)? as f64 / 1e3;
             Some(format!("{us:.0} us where {} us are added", latency * 1000 / SHRINK))

@@ -280,7 +280,6 @@ fn simulated(context: &Context, duration: Span, findings: &mut Findings) -> Resu
     Ok(())
 }
 
-/// The outcomes under each charge.
 struct OutcomesByCharge {
     all: Charged,
     duration: Span,

@@ -24,7 +24,6 @@ const LATE: Span = Span::from_us(500);
 /// The most pauses of one watch. Further ones are not reported.
 const PAUSES_MAX: usize = 4096;
 
-/// The begin and the end of a pause.
 pub(super) type Pause = (Time, Time);
 
 /// A watch on a CPU, until it is stopped or dropped.
@@ -35,7 +34,6 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Starts a watch on a CPU, by the kernel's number.
     pub(super) fn start(cpu: u32) -> Result<Watch, Failure> {
         let (epoch, over) = (Epoch::now_is_zero(), Arc::new(AtomicBool::new(false)));
         let told = Arc::clone(&over);
@@ -62,7 +60,6 @@ impl Watch {
         self.epoch.now()
     }
 
-    /// Ends the watch. Returns the pauses that it saw.
     pub(super) fn stop(mut self) -> Result<Vec<Pause>, Failure> {
         self.over.store(true, Ordering::Release);
         match self.thread.take().map(JoinHandle::join) {

@@ -11,10 +11,8 @@ use super::{
     is_overloaded, load_ppm, series, verdict,
 };
 
-/// The figures that show deadlines.
 const FIGURES: &str = "Figs. 7 to 9";
 
-/// All counts of the simulated regions.
 pub(super) struct Outcomes {
     pub(super) variants: Vec<Variant>,
     /// By variant, by region.
@@ -30,12 +28,10 @@ pub(super) struct Outcomes {
 pub(super) struct Best {
     pub(super) variants: Vec<Variant>,
     pub(super) outcome: Outcome,
-    /// The number of variants that were compared.
     among: usize,
 }
 
 impl Best {
-    /// The names of all best variants.
     pub(super) fn name(&self) -> String {
         if self.variants.len() == self.among {
             return "all".to_owned();
@@ -71,7 +67,6 @@ impl Outcomes {
         self.each.as_ns() as f64 / 1e9
     }
 
-    /// A count as a rate per second.
     pub(super) fn rate(&self, count: u64) -> f64 {
         count as f64 / self.seconds()
     }
@@ -114,7 +109,6 @@ impl Outcomes {
         lost.into_iter().flatten().filter(is_kept).count()
     }
 
-    /// Regions in which a variant loses critical deadlines.
     pub(super) fn losing(&self, variant: Variant) -> Vec<usize> {
         let missed = self.under(variant).iter().map(|outcome| outcome.critical.missed);
         missed.enumerate().filter(|(_, missed)| *missed > 0).map(|(region, _)| region).collect()
@@ -225,7 +219,6 @@ impl Outcomes {
         ));
     }
 
-    /// The paper's claims, and whether they hold.
     pub(super) fn claims(&self, findings: &mut Findings) {
         self.claim_rm(findings);
         self.claim_hybrids(findings);

@@ -22,7 +22,6 @@ use takt_model::{Criticality, Span, TaskId, Time};
 use super::window::{After, Subscriptions};
 use super::{Comparison, FLUSH, Failure, PROCESSING, Row};
 
-/// The type of the events that carry values.
 const VALUES: u32 = 1;
 /// The type of readings. Their source is the proxy's task. They do not expire within a window.
 const READINGS: u32 = 2;
@@ -82,7 +81,6 @@ impl Replicated {
         self.readings == self.released && (1..=self.released).contains(&self.processed)
     }
 
-    /// The share of critical values that missed their flush.
     pub(super) fn critical_late(&self) -> f64 {
         self.late[0] as f64 / self.written[0].max(1) as f64
     }
@@ -95,7 +93,6 @@ struct Tally {
     readings: AtomicU64,
 }
 
-/// The replication of a window.
 pub(super) struct Replication {
     channel: Channel,
     values: Published,
@@ -108,7 +105,6 @@ pub(super) struct Replication {
     low: Vec<bool>,
     flush: Option<TaskId>,
     ttl: Span,
-    /// The end of the window.
     end: Time,
 }
 
@@ -146,12 +142,10 @@ impl Replication {
         Ok((plan, replication))
     }
 
-    /// The subscriptions to readings.
     pub(super) fn given(&self) -> &Subscriptions {
         &self.given
     }
 
-    /// The action after each job of a task.
     pub(super) fn after(&self, task: TaskId) -> After {
         let (values, ttl, end) = (self.values.clone(), self.ttl, self.end);
         if self.flush == Some(task) {
@@ -187,7 +181,6 @@ impl Replication {
         self.channel.connect(dispatching).map_err(Failure::trouble)
     }
 
-    /// Ends the replication and returns its outcome.
     pub(super) fn end(self) -> Replicated {
         let load = |counts: &[AtomicU64; 2]| [&counts[0], &counts[1]].map(|count| count.load(Ordering::Relaxed));
         let counts = self.values.counts();

@@ -24,11 +24,9 @@ use super::{
 /// The execution time of a job whose operation the region does not use.
 const NOTHING: Span = Span::from_ns(1);
 
-/// The role of an operation in a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Fixed,
-    /// An additional critical operation.
     Surrogate,
     /// A leg at this position of its chain. The first is 1.
     Leg(u32),
@@ -53,7 +51,6 @@ impl Kind {
     }
 }
 
-/// The plan of a trial, and the region of each job.
 struct Trial {
     plan: Plan,
     each: Span,
@@ -84,7 +81,6 @@ impl Trial {
         Ok(trial)
     }
 
-    /// The length of the trial.
     fn duration(&self) -> Span {
         Span::from_ns(self.each.as_ns().saturating_mul(REGIONS.len() as u64))
     }
@@ -116,7 +112,6 @@ impl Trial {
         Exec::Trace(Trace { path: String::new(), values: Arc::from((0..jobs).map(time).collect::<Vec<_>>()) })
     }
 
-    /// The region in which a job counts.
     fn place(&self, job: JobKey) -> Option<usize> {
         let (kind, ..) = self.tasks.get(job.task.index())?;
         let region = self.region(job.task.index(), job.number);
@@ -148,7 +143,6 @@ fn all(each: Span, seed: u64, stopped: &dyn Fn() -> bool) -> Result<Outcomes, Fa
     Ok(all)
 }
 
-/// Adds the results of a trial under each strategy.
 pub(super) fn add(context: &Context, each: Span, findings: &mut Findings) -> Result<(), Failure> {
     let Some(all) = context.unless_stopped(all(each, context.seed, &|| context.stopped()))? else { return Ok(()) };
     let missed = |outcome: &Outcome| all.rate(outcome.critical.missed);
@@ -159,13 +153,12 @@ pub(super) fn add(context: &Context, each: Span, findings: &mut Findings) -> Res
     ]);
     controller::table(&all, "In a row: the best single strategy and the controller", findings);
     controller::claims_in_a_row(&all, each >= LONG, findings);
-    findings.differences.push(
+    findings.differ([
         "The paper's trial runs through its regions in a row. Here that is the second simulation; in the first one, \
          as on the kernel, each region begins idle, so that it can be told what is its own. In a row one plan has \
          the operations of all regions, with the worst-case execution times of the last one; those that a region \
-         has no use for take a nanosecond there and are not counted."
-            .to_owned(),
-    );
+         has no use for take a nanosecond there and are not counted.",
+    ]);
     Ok(())
 }
 

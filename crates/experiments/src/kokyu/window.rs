@@ -36,7 +36,6 @@ const GRACE: Span = Span::from_s(2);
 pub(super) const BACKLOG: u32 = 256;
 /// A pause up to this long before a release can make the job late.
 pub(super) const FRAME: Span = Span::from_ns(super::FRAME.as_ns() / SHRINK);
-/// The length of a window here.
 pub(super) fn window(context: &Context) -> Span {
     let usual = context.duration(Span::MAX, Span::from_ms(450));
     Span::from_ns(usual.as_ns() / SHRINK).min(WINDOW_MAX).max(Span::from_ms(1))
@@ -77,37 +76,28 @@ pub(super) fn cpus(context: &Context) -> Result<[u32; 2], Failure> {
     Ok([first, second])
 }
 
-/// The action of a handler after its job's work.
 pub(super) type After = Box<dyn FnMut(&Job<'_>) + Send>;
 
-/// The subscriptions of operations that events release.
 pub(super) type Subscriptions = BTreeMap<TaskId, Subscription>;
 
-/// The plan of a window and its options.
 pub(super) struct Window<'a> {
     pub(super) plan: &'a Plan,
     pub(super) law: Option<Adaptive>,
     pub(super) duration: Span,
     pub(super) seed: u64,
-    /// Whether to record the kernel.
     pub(super) recorded: bool,
-    /// The operations that events release.
     pub(super) given: &'a Subscriptions,
     /// The CPUs to watch for pauses, by the kernel's numbers. The first one runs the plan.
     pub(super) watched: &'a [u32],
 }
 
-/// The outcome of a window, besides the events of its sink.
 pub(super) struct Ran {
-    /// The pauses of all watched CPUs.
     pub(super) pauses: Vec<Pause>,
     /// Log entries that found no room, of the dispatcher and of the kernel.
     pub(super) lost: u64,
-    /// Why critical jobs were late, if the kernel was recorded.
     pub(super) causes: Option<Causes>,
 }
 
-/// Why jobs were late, by the kernel's events.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Causes {
     pub(super) late: u64,
@@ -118,7 +108,6 @@ pub(super) struct Causes {
 }
 
 impl Causes {
-    /// Adds the late jobs of an operation.
     fn and(mut self, late: &Late) -> Causes {
         self.late += late.jobs;
         self.by_load += late.by_load;
@@ -128,7 +117,6 @@ impl Causes {
         self
     }
 
-    /// Late jobs without a recorded cause.
     pub(super) fn unknown(&self) -> u64 {
         let known = Cause::ALL.iter().zip(&self.mainly).filter(|(cause, _)| **cause != Cause::Unknown);
         self.late - self.by_load - known.map(|(_, count)| count).sum::<u64>()
@@ -207,7 +195,6 @@ impl Window<'_> {
     }
 }
 
-/// Why the critical jobs of a plan were late.
 fn causes(plan: &Plan, stopped: &Stopped) -> Option<Causes> {
     let critical =
         |task: TaskId| plan.system.tasks.get(task.index()).is_some_and(|task| task.criticality != Criticality::Low);

@@ -29,7 +29,6 @@ fn series(name: &str, form: Form, colour: usize, points: Vec<(f64, f64)>) -> Ser
     Series { name: name.to_owned(), points, form, colour }
 }
 
-/// Table VI as a chart: throughput against Q/T.
 pub(super) fn throughput(measured: &Measured) -> Drawn {
     let rows = |period: u64| {
         let of = |(i, (_, t, _)): (usize, &(u64, u64, f64))| {
@@ -39,11 +38,11 @@ pub(super) fn throughput(measured: &Measured) -> Drawn {
     };
     let paper = TABLE_VI.iter().enumerate().map(|(i, (.., percent))| (share_of(i) * 100.0, *percent)).collect();
     let bend = measured.share.map_or(100.0, |share| share * 100.0);
-    let figure = Figure {
-        title: "Throughput of the driver against what it reserves".to_owned(),
-        x: "Q/T in %".to_owned(),
-        y: "% of the throughput at a fixed priority".to_owned(),
-        series: vec![
+    let figure = Figure::new(
+        "Throughput of the driver against what it reserves",
+        "Q/T in %",
+        "% of the throughput at a fixed priority",
+        vec![
             series(
                 "expected here: (Q/T)/u, at most all",
                 Form::Dashed,
@@ -54,10 +53,7 @@ pub(super) fn throughput(measured: &Measured) -> Drawn {
             series("measured, T = 100ms", Form::Dots, 0, rows(100)),
             series("measured, T = 1000ms", Form::Dots, 2, rows(1000)),
         ],
-        rules: Vec::new(),
-        y_max: None,
-        x_from_zero: true,
-    };
+    );
     Drawn::of(
         "throughput-by-reservation.svg",
         &figure,
@@ -83,15 +79,12 @@ fn pmf(file: &str, title: &str, values: &Histogram) -> Drawn {
         .filter(|(_, in_bin)| **in_bin > 0)
         .map(|(i, in_bin)| ((i as f64 + 0.5) * width / 1e6, *in_bin as f64 / count))
         .collect();
-    let figure = Figure {
-        title: title.to_owned(),
-        x: "time in ms; the last bin has all that is longer".to_owned(),
-        y: "probability".to_owned(),
-        series: vec![series(&format!("{} values", values.count()), Form::Bars, 0, points)],
-        rules: Vec::new(),
-        y_max: None,
-        x_from_zero: true,
-    };
+    let figure = Figure::new(
+        title,
+        "time in ms; the last bin has all that is longer",
+        "probability",
+        vec![series(&format!("{} values", values.count()), Form::Bars, 0, points)],
+    );
     Drawn::of(file, &figure, title, "As the kernel's tracer saw the driver's thread at a fixed priority.")
 }
 
@@ -112,17 +105,17 @@ fn files(measured: &Measured, rate: bool) -> Drawn {
     let share = measured.share.unwrap_or(1.0) * 100.0;
     let expected = (25..=100).map(|q| (f64::from(q), shown((share / f64::from(q)).max(1.0)))).collect();
     let figure = Figure {
-        title: if rate { "Rate at which a file is read" } else { "Time that a file takes" }.to_owned(),
-        x: "Q/T in %, T = 100ms".to_owned(),
-        y: if rate { "% of that without a reservation" } else { "times that without a reservation" }.to_owned(),
-        series: vec![
-            series("expected here", Form::Dashed, 7, expected),
-            series("paper, Table VII", Form::Rings, 1, paper),
-            series("measured", Form::Dots, 0, own),
-        ],
-        rules: Vec::new(),
-        y_max: None,
         x_from_zero: false,
+        ..Figure::new(
+            if rate { "Rate at which a file is read" } else { "Time that a file takes" },
+            "Q/T in %, T = 100ms",
+            if rate { "% of that without a reservation" } else { "times that without a reservation" },
+            vec![
+                series("expected here", Form::Dashed, 7, expected),
+                series("paper, Table VII", Form::Rings, 1, paper),
+                series("measured", Form::Dots, 0, own),
+            ],
+        )
     };
     if rate {
         Drawn::of("file-rate.svg", &figure, "Fig. 9: throughput of reading a file", "Medians of the repetitions.")

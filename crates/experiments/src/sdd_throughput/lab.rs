@@ -151,12 +151,11 @@ fn differences(findings: &mut Findings, kernel: &str, measured: &Measured) {
     if measured.refused > 0 {
         findings.differences.push(format!("The kernel did not admit {} of the reservations.", measured.refused));
     }
-    findings.differences.push(
+    findings.differ([
         "Left out: Table VII and Figs. 9 and 10, because most of their reservations are larger than the driver's \
          need here; Figs. 7 and 8, because interrupts come when the emulation has them ready, not when a disk has. \
-         Table VIII and Figs. 11 and 12 need a second machine that sends packets; a guest has one CPU for both."
-            .to_owned(),
-    );
+         Table VIII and Figs. 11 and 12 need a second machine that sends packets; a guest has one CPU for both.",
+    ]);
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@ use crate::event::JobKey;
 /// Jobs of a task that are kept for their followers.
 const FINISHED_MAX: usize = 64;
 
-/// A completed job of a task that others follow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finished {
     number: u64,

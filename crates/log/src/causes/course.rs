@@ -16,7 +16,6 @@ const JOBS_MAX: usize = 4096;
 /// Stops of jobs, and times that a hypervisor took, that are kept.
 const STOPS_MAX: usize = 1024;
 
-/// The activity of a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Activity {
     /// Nobody knows.
@@ -25,11 +24,9 @@ pub(super) enum Activity {
     Job(JobKey, Place),
     /// A job beyond its WCET.
     Beyond(JobKey),
-    /// An interrupt.
     Interrupt(u32),
     /// A thread of takt without a job.
     Takt,
-    /// Nothing.
     Idle,
     /// A thread without a job, or several in a row; and its name then, as [`Names`] numbers it.
     Thread(u32, u32),
@@ -69,13 +66,11 @@ impl Names {
     }
 }
 
-/// A job that ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct EndedJob {
     pub(super) place: Place,
     /// When it would have come had nothing been disturbed.
     pub(super) due: Time,
-    /// When it came.
     pub(super) begins: Time,
     pub(super) ended: Time,
     /// How long it ran, at most its WCET.
@@ -93,7 +88,6 @@ pub(super) struct Stop {
     pub(super) cause: Cause,
 }
 
-/// The disturbances of a job.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sum {
     pub(super) disturbance: Disturbance,
@@ -131,7 +125,6 @@ pub(super) struct Course {
     turns: VecDeque<(Time, Activity)>,
     /// In the order in which they ended.
     jobs: VecDeque<EndedJob>,
-    /// Whether jobs were forgotten.
     forgotten: bool,
     /// In the order in which they ended.
     stops: VecDeque<Stop>,
@@ -356,7 +349,6 @@ impl Course {
         sum.disturbance.give_to_hypervisor(self.stolen(part));
     }
 
-    /// The CPU's activity between two times, for a picture.
     pub(super) fn turns(
         &self,
         from: Time,

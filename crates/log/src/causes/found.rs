@@ -7,76 +7,44 @@ use serde::{Serialize, Serializer};
 use takt_model::{Span, TaskId, Time};
 
 use crate::definitions::Definitions;
+use crate::names::named;
 
-/// The activity of a CPU while a late job, or work that goes before it, waited. The System's own
-/// load is excluded.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[non_exhaustive]
-pub enum Cause {
-    /// Threads that are not of the System had it.
-    Others,
-    /// Jobs of other tasks that go before it exceeded their WCET by the clock, while the kernel
-    /// says that they had the CPU.
-    BeyondWcet,
-    /// It was idle: timers and wake-ups came late, or real-time threads were throttled.
-    Idle,
-    /// Less important jobs had it: until a thread was woken, or for a lock.
-    LessImportant,
-    /// takt had it: timers, queues, switches of its threads.
-    Dispatching,
-    /// The log has nothing of it, or it is too long ago.
-    Unknown,
-    /// Jobs of its own task took longer than their WCET, by the clock.
-    OwnOverrun,
-    /// Interrupts had it.
-    Interrupts,
-    /// Such a job had no budget: a server around it or its SCHED_DEADLINE reservation had used it up,
-    /// or the kernel throttled real-time threads.
-    Throttled,
-    /// Such a job waited within its work: for a page, a disk, a sleep.
-    Blocked,
-    /// A hypervisor had it, at most so long.
-    Hypervisor,
-    /// The message that released the job came after the latest time by plan, by so long.
-    LateMessage,
+named! {
+    /// The activity of a CPU while a late job, or work that goes before it, waited. The System's own
+    /// load is excluded.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    #[non_exhaustive]
+    pub enum Cause {
+        /// Threads that are not of the System had it.
+        Others => "others",
+        /// Jobs of other tasks that go before it exceeded their WCET by the clock, while the kernel
+        /// says that they had the CPU.
+        BeyondWcet => "beyond wcet",
+        /// It was idle: timers and wake-ups came late, or real-time threads were throttled.
+        Idle => "idle",
+        /// Less important jobs had it: until a thread was woken, or for a lock.
+        LessImportant => "less important",
+        /// takt had it: timers, queues, switches of its threads.
+        Dispatching => "dispatcher",
+        /// The log has nothing of it, or it is too long ago.
+        Unknown => "unknown",
+        /// Jobs of its own task took longer than their WCET, by the clock.
+        OwnOverrun => "own overrun",
+        /// Interrupts had it.
+        Interrupts => "interrupts",
+        /// Such a job had no budget: a server around it or its SCHED_DEADLINE reservation had used it up,
+        /// or the kernel throttled real-time threads.
+        Throttled => "throttled",
+        /// Such a job waited within its work: for a page, a disk, a sleep.
+        Blocked => "blocked",
+        /// A hypervisor had it, at most so long.
+        Hypervisor => "hypervisor",
+        /// The message that released the job came after the latest time by plan, by so long.
+        LateMessage => "late message",
+    }
 }
 
 impl Cause {
-    /// All.
-    pub const ALL: [Cause; 12] = [
-        Cause::Others,
-        Cause::BeyondWcet,
-        Cause::Idle,
-        Cause::LessImportant,
-        Cause::Dispatching,
-        Cause::Unknown,
-        Cause::OwnOverrun,
-        Cause::Interrupts,
-        Cause::Throttled,
-        Cause::Blocked,
-        Cause::Hypervisor,
-        Cause::LateMessage,
-    ];
-
-    /// In words.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Cause::Others => "others",
-            Cause::BeyondWcet => "beyond wcet",
-            Cause::Idle => "idle",
-            Cause::LessImportant => "less important",
-            Cause::Dispatching => "dispatcher",
-            Cause::Unknown => "unknown",
-            Cause::OwnOverrun => "own overrun",
-            Cause::Interrupts => "interrupts",
-            Cause::Throttled => "throttled",
-            Cause::Blocked => "blocked",
-            Cause::Hypervisor => "hypervisor",
-            Cause::LateMessage => "late message",
-        }
-    }
-
     /// As a key of JSON.
     #[must_use]
     pub fn key(self) -> String {

@@ -20,7 +20,6 @@ pub struct Rules {
     /// The tasks that others follow.
     followed: BTreeSet<TaskId>,
     back_end: BackEnd,
-    /// Whether the log tells what CPUs did.
     known: bool,
 }
 
@@ -119,7 +118,6 @@ impl Rules {
         self.tasks.get(&task)
     }
 
-    /// The messages that release the jobs of this task.
     pub(super) fn message(&self, task: TaskId) -> Option<MessageRule> {
         self.messages.get(&task).copied()
     }
@@ -129,12 +127,10 @@ impl Rules {
         self.senders.contains(&task)
     }
 
-    /// The servers whose budgets the jobs of this task need.
     pub(super) fn servers(&self, task: TaskId) -> &[u32] {
         self.tasks.get(&task).map_or(&[], |rule| &rule.servers)
     }
 
-    /// Whether jobs of others follow those of this task.
     pub(super) fn is_followed(&self, task: TaskId) -> bool {
         self.followed.contains(&task)
     }
@@ -153,7 +149,6 @@ impl Rules {
     }
 }
 
-/// The messages between the hops of flows.
 fn messages(lowered: &Lowered) -> BTreeMap<TaskId, MessageRule> {
     let system = &lowered.system;
     let takes = |id: &TaskId| matches!(lowered.role(*id), Some(Role::Receive | Role::Interrupt));

@@ -7,14 +7,12 @@ use takt_model::{ServerRule, Time};
 use super::{Causes, State};
 use crate::event::JobKey;
 
-/// The servers that have used up their budgets.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Supply {
     used_up: BTreeSet<u32>,
 }
 
 impl Causes {
-    /// A server has no budget from now on.
     pub(super) fn use_up(&mut self, now: Time, server: u32) {
         if self.supply.used_up.insert(server) {
             self.update_waiting(now, server);

@@ -56,12 +56,10 @@ impl MessageDiff {
 /// A message: the number of its job, and its place among those of that job.
 type Key = (u64, u64);
 
-/// The messages of a task in one log.
 #[derive(Default)]
 struct Way {
     /// Messages on their way, by their numbers.
     open: BTreeMap<u64, Key>,
-    /// How many messages of a job there were.
     counts: BTreeMap<u64, u64>,
 }
 
@@ -98,7 +96,6 @@ struct Matching {
     pending: [BTreeMap<Key, Waiting>; KINDS.len()],
 }
 
-/// Pairs the events of messages of both sides.
 pub(super) struct Messages {
     tolerance: Span,
     /// By kind: whether both logs record it.

@@ -46,7 +46,7 @@ pub struct DiffOptions {
 const FIRST_MAX: usize = 20;
 
 /// How two logs differ.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Diff {
     /// No difference at all.
     pub same: bool,
@@ -204,7 +204,6 @@ struct Matcher<'a> {
     waiting: usize,
 }
 
-/// One task name.
 struct Matching {
     name: String,
     counts: Counts,
@@ -213,7 +212,6 @@ struct Matching {
 }
 
 impl Matcher<'_> {
-    /// The place of a task name.
     fn index(&mut self, name: &str) -> usize {
         if let Some(at) = self.names.get(name) {
             return *at;

@@ -51,7 +51,6 @@ struct Matching {
     pending: [[VecDeque<Time>; 2]; KINDS],
 }
 
-/// Pairs the events of servers of both sides.
 pub(super) struct Servers {
     tolerance: Span,
     /// By kind: whether both logs record it.
@@ -65,7 +64,6 @@ impl Servers {
         Servers { tolerance, compares, names: BTreeMap::new(), servers: Vec::new() }
     }
 
-    /// The place of a server of this name.
     pub(super) fn index(&mut self, name: &str) -> usize {
         if let Some(at) = self.names.get(name) {
             return *at;

@@ -61,7 +61,6 @@ impl JobView {
     }
 }
 
-/// A log and its open jobs.
 pub(super) struct Side<'a, R> {
     reader: &'a mut Reader<R>,
     side: usize,
@@ -103,7 +102,6 @@ impl<'a, R: io::Read> Side<'a, R> {
         self.reader.end()
     }
 
-    /// Takes in definitions.
     pub(super) fn learn(&mut self, matcher: &mut Matcher<'_>) {
         let servers = &self.reader.definitions().servers;
         self.servers = servers.iter().map(|def| matcher.servers.index(&def.name)).collect();
@@ -131,7 +129,6 @@ impl<'a, R: io::Read> Side<'a, R> {
         }
     }
 
-    /// Reads one event, or ends.
     pub(super) fn step(&mut self, matcher: &mut Matcher<'_>) -> Result<(), ReadError> {
         let Some(record) = self.reader.next().transpose()? else {
             self.next = None;

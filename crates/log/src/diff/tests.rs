@@ -22,10 +22,14 @@ fn log(names: &[&str], jobs: u64, kinds: KindSet, completion: impl Fn(&str, u64)
         }
     }
     events.sort_by_key(|(at, _)| *at);
+    written(&definitions, kinds, &events, jobs * 10 * MS)
+}
+
+fn written(definitions: &Definitions, kinds: KindSet, events: &[(u64, Event)], end: u64) -> Vec<u8> {
     let header = Header::new(String::new(), None, BackEnd::Sim, kinds);
-    let mut writer = Writer::new(Vec::new(), &header, &definitions).unwrap();
+    let mut writer = Writer::new(Vec::new(), &header, definitions).unwrap();
     events.iter().for_each(|(at, event)| writer.event(0, Time::from_ns(*at), event));
-    writer.finish(Time::from_ns(jobs * 10 * MS)).unwrap()
+    writer.finish(Time::from_ns(end)).unwrap()
 }
 
 fn compare(left: &[u8], right: &[u8], tolerance: Span) -> Diff {
@@ -140,12 +144,7 @@ fn messages_are_compared() {
     let task = |name: &str| Task::periodic(name, Span::from_ms(10), Span::from_ms(1));
     let definitions = Definitions::of(&System::local(1, Builtin::Edf, vec![task("a"), task("b")]));
     let all = KindSet::JOBS.union(KindSet::MESSAGES);
-    let log = |kinds: KindSet, events: &[(u64, Event)]| {
-        let mut writer =
-            Writer::new(Vec::new(), &Header::new(String::new(), None, BackEnd::Sim, kinds), &definitions).unwrap();
-        events.iter().for_each(|(at, event)| writer.event(0, Time::from_ns(*at), event));
-        writer.finish(Time::from_ns(1000)).unwrap()
-    };
+    let log = |kinds: KindSet, events: &[(u64, Event)]| written(&definitions, kinds, events, 1000);
     let of = |task: u32, number: u64| JobKey { task: TaskId(task), number };
     let send = |at, job, message| (at, Event::Send { job, message });
     let arrive = |at, job, message| (at, Event::Arrive { job, message });
@@ -200,12 +199,7 @@ fn budgets_of_servers_are_compared() {
         system.components.push(takt_model::Component::new(name, takt_model::NodeId(0), rule));
     }
     let definitions = Definitions::of(&system);
-    let log = |kinds: KindSet, events: &[(u64, Event)]| {
-        let mut writer =
-            Writer::new(Vec::new(), &Header::new(String::new(), None, BackEnd::Sim, kinds), &definitions).unwrap();
-        events.iter().for_each(|(at, event)| writer.event(0, Time::from_ns(*at), event));
-        writer.finish(Time::from_ns(1000)).unwrap()
-    };
+    let log = |kinds: KindSet, events: &[(u64, Event)]| written(&definitions, kinds, events, 1000);
     let all = KindSet::JOBS.union(KindSet::SERVERS);
     let comes = |at, server| (at, Event::Replenish { server, budget: Span::from_ns(9) });
     let used = |at, server| (at, Event::Exhaust { server });

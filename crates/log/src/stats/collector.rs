@@ -556,7 +556,6 @@ impl TaskState {
         }
     }
 
-    /// Counts how long a completed job ran.
     #[inline]
     fn measure(&mut self, job: &Job, recorded: Recorded) {
         if recorded.cpus && job.started && !job.gap {

@@ -228,7 +228,6 @@ fn bucket_of(value: u64) -> usize {
     shift as usize * HALF + (value >> shift) as usize
 }
 
-/// The largest value of a bucket.
 fn upper_end(bucket: usize) -> u64 {
     if bucket < EXACT as usize {
         return bucket as u64;

@@ -6,10 +6,8 @@ use super::open::{Job, NONE};
 /// The most nested handlers on one CPU. Deeper handlers are treated as lost exits.
 const NESTED_MAX: usize = 64;
 
-/// Counts of one interrupt or softirq.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Interrupt {
-    /// How often its handler began.
     pub(super) count: u64,
     /// The time of ended handlers, without the time of handlers nested in them.
     pub(super) busy: u64,
@@ -44,13 +42,11 @@ impl Interrupt {
         self.seen = false;
     }
 
-    /// Starts a new interval.
     pub(super) fn reset(&mut self) {
         *self = Interrupt { last: self.last, seen: self.seen, ..Interrupt::default() };
     }
 }
 
-/// The activity of one CPU.
 #[derive(Clone, Debug)]
 pub(super) struct Cpu {
     /// How long jobs held it, before those that hold it now got it.
@@ -59,7 +55,6 @@ pub(super) struct Cpu {
     nest: Option<Box<InterruptStack>>,
 }
 
-/// The interrupts of one CPU.
 #[derive(Clone, Debug)]
 struct InterruptStack {
     /// Handlers that have begun and not ended, the innermost last.
@@ -78,7 +73,6 @@ struct InterruptStack {
 struct Frame {
     irq: u32,
     entered: u64,
-    /// How long others ran within it.
     nested: u64,
 }
 
@@ -114,7 +108,6 @@ impl Cpu {
         self.nest.as_ref().map_or((0, 0), |nest| (nest.covered(now).saturating_sub(nest.reported), nest.stolen))
     }
 
-    /// Starts a new interval.
     pub(super) fn reset(&mut self, now: u64) {
         self.busy = 0;
         if let Some(nest) = &mut self.nest {

@@ -10,13 +10,11 @@ use crate::event::{DropCause, JobKey};
 /// Messages of one task that are on their way, at most. Of more, the time of the oldest is not counted.
 const OPEN_MAX: usize = 1 << 16;
 
-/// Counts of the messages that one task's jobs left.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Messages {
     sent: u64,
     received: u64,
     dropped_by: DropCounts,
-    /// Bytes that left on the link.
     bytes: u64,
     /// From send to the first bit on the link.
     link_waits: Histogram,
@@ -26,7 +24,6 @@ pub(super) struct Messages {
     open: BTreeMap<u64, u64>,
 }
 
-/// What happens to a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
     Send,
@@ -79,14 +76,12 @@ impl Messages {
         }
     }
 
-    /// Starts a new interval.
     pub(super) fn reset(&mut self) {
         (self.sent, self.received, self.bytes, self.dropped_by) = (0, 0, 0, DropCounts::default());
     }
 }
 
 impl Collector {
-    /// A message of `job` was sent, received or dropped.
     #[inline(never)]
     pub(super) fn message(&mut self, now: u64, job: JobKey, message: u64, step: Step) {
         let task = job.task.index();

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 /// Stands for a number or an instant that there is not.
 pub(super) const NONE: u64 = u64::MAX;
 
-/// Known facts about an open job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
     pub(super) number: u64,
@@ -39,7 +38,6 @@ impl Job {
     /// Stands for no job.
     const ABSENT: Job = Job::new(NONE, 0, NONE);
 
-    /// A job at its release.
     pub(super) const fn new(number: u64, arrival: u64, origin: u64) -> Self {
         Job {
             number,
@@ -81,7 +79,6 @@ impl Open {
         self.first.number == NONE
     }
 
-    /// Adds the job with the largest number so far.
     #[inline]
     pub(super) fn push(&mut self, job: Job) {
         if self.first.number == NONE {
@@ -91,7 +88,6 @@ impl Open {
         }
     }
 
-    /// Takes out the first job.
     #[inline]
     pub(super) fn drop_first(&mut self) {
         // Asked first: most often none waits, and then no job is moved.
@@ -137,7 +133,6 @@ impl Open {
     }
 }
 
-/// Jobs that lost events have hidden.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Censored {
     pub(super) jobs: u64,

@@ -3,60 +3,36 @@
 use serde::Serialize;
 
 use super::{Histogram, InterruptStats, TaskStats};
+use crate::names::named;
 
-/// A time that statistics tell of tasks; of interrupts some of them.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Quantity {
-    /// [`TaskStats::response_ns`].
-    Response,
-    /// [`TaskStats::laxity_ns`].
-    Laxity,
-    /// [`TaskStats::execution_ns`], [`InterruptStats::execution_ns`].
-    Execution,
-    /// [`TaskStats::execution_without_interrupts_ns`].
-    ExecutionWithoutInterrupts,
-    /// [`InterruptStats::execution_with_nested_ns`].
-    ExecutionWithNested,
-    /// [`TaskStats::inter_arrival_ns`], [`InterruptStats::inter_arrival_ns`].
-    InterArrival,
-    /// [`TaskStats::start_latency_ns`].
-    StartLatency,
-    /// [`TaskStats::release_latency_ns`].
-    ReleaseLatency,
+named! {
+    /// A time that statistics tell of tasks; of interrupts some of them.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum Quantity {
+        /// [`TaskStats::response_ns`].
+        Response => "response",
+        /// [`TaskStats::laxity_ns`].
+        Laxity => "laxity",
+        /// [`TaskStats::execution_ns`], [`InterruptStats::execution_ns`].
+        Execution => "execution",
+        /// [`TaskStats::execution_without_interrupts_ns`].
+        ExecutionWithoutInterrupts => "execution-without-interrupts",
+        /// [`InterruptStats::execution_with_nested_ns`].
+        ExecutionWithNested => "execution-with-nested",
+        /// [`TaskStats::inter_arrival_ns`], [`InterruptStats::inter_arrival_ns`].
+        InterArrival => "inter-arrival",
+        /// [`TaskStats::start_latency_ns`].
+        StartLatency => "start-latency",
+        /// [`TaskStats::release_latency_ns`].
+        ReleaseLatency => "release-latency",
+    }
 }
 
 impl Quantity {
-    /// All of them.
-    pub const ALL: [Quantity; 8] = [
-        Quantity::Response,
-        Quantity::Laxity,
-        Quantity::Execution,
-        Quantity::ExecutionWithoutInterrupts,
-        Quantity::ExecutionWithNested,
-        Quantity::InterArrival,
-        Quantity::StartLatency,
-        Quantity::ReleaseLatency,
-    ];
-
     /// Whether interrupts have it.
     #[must_use]
     pub const fn is_of_interrupts(self) -> bool {
         matches!(self, Quantity::Execution | Quantity::ExecutionWithNested | Quantity::InterArrival)
-    }
-
-    /// The name on command lines and in texts.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Quantity::Response => "response",
-            Quantity::Laxity => "laxity",
-            Quantity::Execution => "execution",
-            Quantity::ExecutionWithoutInterrupts => "execution-without-interrupts",
-            Quantity::ExecutionWithNested => "execution-with-nested",
-            Quantity::InterArrival => "inter-arrival",
-            Quantity::StartLatency => "start-latency",
-            Quantity::ReleaseLatency => "release-latency",
-        }
     }
 }
 
@@ -88,7 +64,6 @@ impl Distribution {
         Distribution { values, count: histogram.count() }
     }
 
-    /// `deadline` minus the values.
     fn less(self, deadline: u64) -> Self {
         let less = |value: i64| {
             let exact = i128::from(deadline) - i128::from(value);

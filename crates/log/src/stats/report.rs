@@ -193,7 +193,6 @@ impl TaskState {
         }
     }
 
-    /// Starts a new interval.
     fn reset(&mut self) {
         (self.missed, self.cancelled, self.dropped, self.censored) = (0, 0, 0, 0);
         self.rejected = 0;

@@ -5,10 +5,8 @@ use std::collections::VecDeque;
 /// The most payments of a server within one of its periods. Beyond them its largest supply is unknown.
 const PAYMENTS_MAX: usize = 65_536;
 
-/// Counts of one server.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
-    /// How long it paid.
     pub(super) supply: u64,
     /// How long it paid while none of its jobs ran.
     pub(super) idle: u64,
@@ -16,7 +14,6 @@ pub(super) struct Server {
     pub(super) paid: u64,
     pub(super) replenishments: u64,
     pub(super) exhaustions: u64,
-    /// How often it ran out of work.
     pub(super) idles: u64,
     /// The most that it supplied in any interval as long as its period. `None` where unknown.
     pub(super) supply_max: Option<u64>,
@@ -80,7 +77,6 @@ impl Server {
         self.supply_max = self.supply_max.map(|past| past.max(most).max(self.recent_sum));
     }
 
-    /// Starts a new interval.
     pub(super) fn reset(&mut self) {
         let (recent, recent_sum) = (std::mem::take(&mut self.recent), self.recent_sum);
         *self = Server { recent, recent_sum, ..Server::default() };

@@ -29,7 +29,6 @@ pub(crate) struct Job {
     pub(crate) end: u64,
 }
 
-/// The jobs of a task, one behind the other.
 pub(crate) fn jobs() -> impl Strategy<Value = Vec<Job>> {
     let fate = prop_oneof![
         8 => Just(Fate::Complete),

@@ -97,7 +97,6 @@ fn interrupt(name: &str, kind: InterruptKind) -> InterruptDef {
     InterruptDef { name: name.into(), node: NodeId(0), kind }
 }
 
-/// Keeps what it is given, definitions among the events.
 #[derive(Default)]
 struct Everything(Vec<(u32, Time, Result<Event, Definition>)>);
 

@@ -7,10 +7,8 @@ use takt_log::{
 };
 use takt_model::{NodeId, Span, TaskId, Time};
 
-/// An event with its stream and time.
 pub(crate) type Record = (u32, Time, Event);
 
-/// Numbers of every magnitude.
 fn number() -> impl Strategy<Value = u64> {
     (any::<u64>(), 0u32..64).prop_map(|(value, shift)| value >> shift)
 }
@@ -110,7 +108,6 @@ pub(crate) fn definitions(deadlines: &[Option<u64>]) -> Definitions {
     Definitions { nodes: vec![node("n0"), node("n1")], tasks: tasks.collect(), ..Definitions::default() }
 }
 
-/// A log of these records.
 pub(crate) fn log(records: &[Record], end: Time) -> Vec<u8> {
     let header = Header::new("takt = 1\n".into(), Some(1), BackEnd::Sim, KindSet::ALL);
     let mut writer = Writer::new(Vec::new(), &header, &definitions(&[None; 40])).unwrap();

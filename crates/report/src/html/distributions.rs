@@ -103,7 +103,6 @@ fn share(task: &Compared<'_>, ns: u64) -> f64 {
     ns as f64 / task.task.deadline.as_ns().max(1) as f64
 }
 
-/// Response/deadline of all tasks.
 fn all_tasks(out: &mut String, tasks: &[Compared<'_>], word: &str, id: &str, measured: bool) {
     let mut lines = Vec::new();
     let mut entries: Vec<(usize, String)> = Vec::new();

@@ -11,7 +11,6 @@ use crate::axis::short;
 use crate::markup::{Esc, clip};
 use crate::plot::percent;
 
-/// Theory's answer in a sentence or two.
 pub(super) fn in_short(check: &CheckReport) -> String {
     let decisive = check.tests.iter().filter(|test| test.verdict.answer() == check.schedulable);
     match check.schedulable {
@@ -123,7 +122,6 @@ pub(super) fn chains(out: &mut String, input: &ReportInput<'_>) {
     out.push_str("</tbody></table></div>\n");
 }
 
-/// The payments of servers.
 pub(super) fn servers(out: &mut String, input: &ReportInput<'_>) {
     let sources = [("simulated", input.simulated), ("measured", input.measured)];
     let all = sources.into_iter().filter_map(|(word, source)| Some((word, source?)));
@@ -340,7 +338,6 @@ fn share(task: &Task) -> f64 {
     task.wcet.as_ns() as f64 / task.period.as_ns().max(1) as f64
 }
 
-/// A node's strategy, and the strategies of its modes.
 fn strategies(system: &System, node: usize) -> String {
     let mut text = system.strategy_name(system.nodes[node].strategy).to_owned();
     for mode in system.modes.iter().filter(|mode| mode.node.index() == node) {
@@ -373,7 +370,6 @@ fn task_table(out: &mut String, system: &System) {
     out.push_str("</tbody></table></div>\n");
 }
 
-/// The unusual properties of a task.
 fn besides(system: &System, task: &Task) -> String {
     let mut parts = Vec::new();
     if !matches!(task.arrival, Arrival::Periodic) {

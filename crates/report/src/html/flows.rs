@@ -106,7 +106,6 @@ fn rounded_down(slack: Lateness) -> String {
     if slack.as_ns() < 0 { format!("-{}", short(size)) } else { short(size.four_digits_down()) }
 }
 
-/// What is left below a limit.
 fn slack(limit: Option<Span>, max: Option<Span>) -> Option<Lateness> {
     let left = i128::from(limit?.as_ns()) - i128::from(max?.as_ns());
     i64::try_from(left).ok().map(Lateness::from_ns)

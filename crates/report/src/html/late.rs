@@ -124,7 +124,6 @@ fn pictures<'a>(input: &ReportInput<'_>, source: &'a Source) -> Vec<(&'a str, &'
     all.into_iter().map(|(_, name, worst)| (name, worst)).collect()
 }
 
-/// A row of the picture: the activity of one holder of the CPU.
 #[derive(Default)]
 struct Row<'a> {
     bars: Vec<&'a Turn>,

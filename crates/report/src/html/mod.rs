@@ -24,7 +24,7 @@ pub(crate) const STYLE: &str = include_str!("style.css");
 
 /// The parts of a report. Every part may be missing; the page then omits its section. Without a
 /// system the page shows the log alone.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ReportInput<'a> {
     /// The heading; the system's name where empty.
     pub title: &'a str,

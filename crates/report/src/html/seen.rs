@@ -42,20 +42,9 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
          job to its completion; between: from one arrival to the next.</p>\n<div \
          class=\"wide\"><table>\n<thead><tr><th>Task</th>",
     );
-    for head in [
-        "Jobs",
-        "Share of<br/>a CPU",
-        "Between<br/>p50",
-        "Executed<br/>mean",
-        "Executed<br/>p99",
-        "Executed<br/>max",
-        "Response<br/>p50",
-        "Response<br/>p99",
-        "Response<br/>max",
-        "Deadline",
-        "Missed",
-        "Preempted",
-    ] {
+    let heads = "Jobs|Share of<br/>a CPU|Between<br/>p50|Executed<br/>mean|Executed<br/>p99|Executed<br/>max|\
+                 Response<br/>p50|Response<br/>p99|Response<br/>max|Deadline|Missed|Preempted";
+    for head in heads.split('|') {
         let _ = write!(out, "<th class=\"n\" scope=\"col\">{head}</th>");
     }
     out.push_str("</tr></thead>\n<tbody>\n");

@@ -11,7 +11,6 @@ use crate::markup::Esc;
 use crate::plot::{Bar, percent};
 use crate::source::Source;
 
-/// One task as theory, simulation and measurement see it.
 pub(super) struct Compared<'a> {
     pub(super) id: TaskId,
     pub(super) task: &'a Task,
@@ -163,7 +162,6 @@ fn missed(out: &mut String, stats: Option<&TaskStats>) {
     let _ = write!(out, "<td class=\"{class}\">{text}</td>");
 }
 
-/// The legend that tables and distributions share.
 pub(super) fn key(out: &mut String, bounds: bool, simulated: bool, measured: bool) {
     out.push_str("<ul class=\"key\">");
     for (there, class, text) in [

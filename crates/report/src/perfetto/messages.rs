@@ -12,13 +12,11 @@ use super::schema::{INSTANT, argument, event_name, field, node_track, task_track
 /// Bits of the message's number in that of a Perfetto flow.
 const MESSAGE_BITS: u32 = 40;
 
-/// The number of the Perfetto flow of a message.
 fn flow(task: TaskId, message: u64) -> u64 {
     (u64::from(task.0) + 1) << MESSAGE_BITS | message & ((1 << MESSAGE_BITS) - 1)
 }
 
 impl<W: io::Write> PerfettoWriter<W> {
-    /// A message is sent, received or dropped.
     pub(super) fn message(&mut self, stream: u32, now: Time, event: &Event) {
         match *event {
             Event::Send { job, message, .. } => {

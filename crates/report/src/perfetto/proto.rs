@@ -1,6 +1,5 @@
 //! As much of the protobuf wire format as a writer of traces needs.
 
-/// A message being written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Message(Vec<u8>);
 
@@ -18,7 +17,6 @@ impl Message {
     pub(super) fn int(&mut self, field: u32, value: i64) -> &mut Self {
         self.uint(field, value as u64)
     }
-    /// A `fixed64`.
     pub(super) fn fixed(&mut self, field: u32, value: u64) -> &mut Self {
         self.varint(u64::from(field) << 3 | FIXED64);
         self.0.extend_from_slice(&value.to_le_bytes());

@@ -34,7 +34,6 @@ impl Drawing<'_> {
         middles
     }
 
-    /// The arrows of all messages whose rows are drawn.
     pub(super) fn arrows(&mut self, middles: &BTreeMap<usize, f64>) {
         let tooltips = self.tooltips && self.gantt.messages.len() <= TOOLTIPS_MAX;
         let (mut ways, mut lost) = (String::new(), String::new());
@@ -94,7 +93,6 @@ impl Drawing<'_> {
     }
 }
 
-/// The head of an arrow.
 fn head((x1, y1): (f64, f64), (x2, y2): (f64, f64)) -> String {
     let (dx, dy) = (x2 - x1, y2 - y1);
     let length = dx.hypot(dy);

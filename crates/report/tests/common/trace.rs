@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A field of a protobuf message.
 enum Field<'a> {
     Varint(u64),
     Bytes(&'a [u8]),

@@ -6,7 +6,6 @@ use std::borrow::Cow;
 use super::{DatError, UNPACKED_MAX};
 use crate::bytes::{Cursor, Endian};
 
-/// The pages of one CPU, where they are plain or in chunks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pages<'a> {
     data: &'a [u8],
@@ -15,7 +14,6 @@ pub(crate) struct Pages<'a> {
     place: usize,
 }
 
-/// How a file is compressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Packing {
     Zstd,
@@ -73,11 +71,9 @@ impl<'a> Pages<'a> {
     pub(super) fn new(data: &'a [u8], packing: Option<Packing>, endian: Endian, place: usize) -> Self {
         Pages { data, packing, endian, place }
     }
-    /// Pages that are not compressed.
     pub(crate) fn plain(data: &'a [u8], endian: Endian) -> Self {
         Pages { data, packing: None, endian, place: 0 }
     }
-    /// Bytes that they take of the file.
     pub(crate) fn bytes(&self) -> usize {
         self.data.len()
     }
@@ -92,7 +88,6 @@ impl<'a> Pages<'a> {
 /// Pages, or why they cannot be unpacked.
 pub(crate) type Unpacked<'a> = Result<Cow<'a, [u8]>, &'static str>;
 
-/// The pages of a CPU, a run at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunks<'a> {
     pages: Pages<'a>,

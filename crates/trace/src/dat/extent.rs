@@ -15,7 +15,6 @@ const OPTIONS_MAX: u64 = 64 << 20;
 /// The longest name in a header.
 const NAME_MAX: usize = 4096;
 
-/// Why there is no answer.
 enum Stop {
     /// The input ends, or the headers do not tell.
     Unknown,
@@ -84,7 +83,6 @@ pub(crate) fn unpacked_dat(bytes: &[u8]) -> Result<Option<Vec<u8>>, OpenError> {
     Ok(Some(unpacked))
 }
 
-/// Goes through the headers, and keeps none of them.
 struct Walk<R, S> {
     input: R,
     skip: S,

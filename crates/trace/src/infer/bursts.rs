@@ -88,7 +88,6 @@ impl Bursts {
     }
 }
 
-/// Periods, each around its middle.
 #[derive(Clone, Copy, Debug)]
 struct Frames {
     period: f64,

@@ -31,7 +31,6 @@ pub(crate) struct Strip {
     pub(crate) den: i64,
 }
 
-/// The strip for a period.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     /// The nominal arrival with number 0, rounded down.
@@ -88,13 +87,11 @@ impl Strip {
         Some(Strip { upper, lower, num, den })
     }
 
-    /// The best period, to the nearest nanosecond.
     pub(crate) fn period(&self) -> i64 {
         let twice = i128::from(self.num) * 2 + i128::from(self.den);
         twice.div_euclid(i128::from(self.den) * 2) as i64
     }
 
-    /// The strip with period `num / den`.
     pub(crate) fn place(&self, num: i64, den: i64) -> Place {
         let (num, den) = (i128::from(num), i128::from(den));
         let residual = |point: &Point| i128::from(point.a) * den - i128::from(point.k) * num;
@@ -105,7 +102,6 @@ impl Strip {
         Place { first: clamp(low.div_euclid(den)), jitter: u64::try_from(jitter).unwrap_or(u64::MAX) }
     }
 
-    /// The strip with the best period.
     pub(crate) fn best(&self) -> Place {
         self.place(self.num, self.den)
     }

@@ -80,7 +80,6 @@ pub use system::{SystemOptions, Written};
 use takt_log::{BackEnd, Definitions, Header, NodeDef, ThreadClass};
 use takt_model::{NodeId, Span, TaskId, Time};
 
-/// Values of an execution or distance PMF.
 pub(crate) const POINTS_MAX: usize = 16;
 
 /// Files of releases are read as if they began at this time. So the grid of a task may begin before

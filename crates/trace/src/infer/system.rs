@@ -177,7 +177,6 @@ fn source(task: &InferredTask, component: Option<ComponentId>, options: &SystemO
     out
 }
 
-/// Why a task cannot stand in a System.
 fn fault(task: &InferredTask, options: &SystemOptions) -> Option<&'static str> {
     if task.exec.is_none() && options.wcet.is_none() {
         Some("no job of it was seen from release to completion, so its wcet is unknown")
@@ -267,7 +266,6 @@ struct Comments<'a> {
     components: &'a [Vec<String>],
 }
 
-/// Comments above the tasks, flows and components of a canonical text.
 fn annotate(
     text: &str,
     kept: &[&InferredTask],
@@ -313,7 +311,6 @@ fn annotate(
     out
 }
 
-/// The evidence for a task's lines.
 fn evidence(task: &InferredTask, written: &Task, system: &System, all: &[InferredTask]) -> Vec<String> {
     let arrivals = &task.arrivals;
     let percent = |share: f64| format!("{:.1} %", (share * 1000.0).floor() / 10.0);

@@ -4,7 +4,6 @@ use takt_model::{Span, Time};
 
 use super::*;
 
-/// Uniform numbers by a counter.
 struct Dice(u64);
 
 impl Dice {

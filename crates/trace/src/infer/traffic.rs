@@ -97,7 +97,6 @@ impl Inferred {
         Some(TableTask { period, wcet: self.wcet(id, options)?, cost: None })
     }
 
-    /// The evidence for a flow, in lines of comments.
     fn comment(&self, flow: &InferredFlow, written: &Flow) -> String {
         let names: Vec<&str> = flow.hops.iter().filter_map(|hop| Some(self.task(*hop)?.name.as_str())).collect();
         let node = |id: &NodeId| self.nodes.get(id.index()).map_or("?", |node: &NodeDef| node.name.as_str());

@@ -32,7 +32,6 @@ pub(crate) fn is_round(core: &Strip, width: u64, period: u64) -> bool {
     (high - low + 1).saturating_mul(ROUND_PART) <= step
 }
 
-/// How deviations from a grid follow each other.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct DeviationStatistics {
     /// How much the mean deviations of parts of the recording vary, against how much they would if
@@ -45,7 +44,6 @@ pub(crate) struct DeviationStatistics {
     pub(crate) serial: f64,
 }
 
-/// How far each point is from the strip's grid.
 pub(crate) fn deviations(points: &[Point], strip: &Strip) -> Vec<f64> {
     let period = strip.num as f64 / strip.den as f64;
     let first = points.first().map_or(0, |point| point.a);

@@ -101,7 +101,6 @@ impl Rebuilder {
     }
 }
 
-/// The name of an interrupt or softirq in a log.
 pub(crate) fn interrupt_name(kind: InterruptKind, number: u32, name: &Comm) -> String {
     const SOFT: [&str; 10] =
         ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];

@@ -19,7 +19,6 @@ pub(super) const PRIO_UNKNOWN: i32 = i32::MAX;
 /// No thread.
 const NONE: u32 = u32::MAX;
 
-/// The threads whose jobs a task has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum ThreadMatching {
     /// One thread's.
@@ -36,15 +35,12 @@ pub(super) enum ThreadMatching {
 pub(super) struct OrphanedTask {
     pub(super) task: TaskId,
     pub(super) whose: ThreadMatching,
-    /// The number of its next job.
     pub(super) next: u64,
     chain: Option<(u32, Vec<TaskId>)>,
 }
 
-/// The kernel state of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
-    /// Unknown.
     Unknown,
     Running,
     /// It wants a CPU.
@@ -66,7 +62,6 @@ pub(super) enum Stage {
     Started,
 }
 
-/// A wake-up of a thread that still has its CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Woken {
     pub(super) at: Time,
@@ -77,7 +72,6 @@ pub(super) struct Woken {
     pub(super) spent: bool,
 }
 
-/// A system call that it is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Call {
     pub(super) class: Class,
@@ -92,15 +86,12 @@ pub(super) struct Thread {
     pub(super) comm: Comm,
     pub(super) prio: i32,
     pub(super) task: Option<TaskId>,
-    /// The threads that share its task.
     pub(super) whose: ThreadMatching,
     /// The log leaves it out.
     pub(super) passed_over: bool,
     pub(super) place: Place,
     pub(super) stage: Stage,
-    /// The number of its next job.
     pub(super) next: u64,
-    /// Its last job.
     pub(super) job: JobKey,
     /// When its last job arrived at the earliest.
     pub(super) arrival: Time,
@@ -113,7 +104,6 @@ pub(super) struct Thread {
     pub(super) calls_seen: bool,
     pub(super) call: Option<Call>,
     pub(super) last_class: Class,
-    /// When its last job started.
     pub(super) started: Time,
     /// When the sleep that it is in shall end.
     pub(super) timer: Option<Time>,
@@ -166,7 +156,6 @@ impl Thread {
         self.prio < 0
     }
 
-    /// Whether it is in a call that yields.
     pub(super) fn yields(&self) -> bool {
         self.call.is_some_and(|call| call.class == Class::Yield)
     }
@@ -182,7 +171,6 @@ impl Thread {
         }
     }
 
-    /// Whether going to sleep now ends a job.
     pub(super) fn blocks_at_boundary(&mut self, suspensions: bool) -> bool {
         if suspensions || !self.calls_seen {
             return true;
@@ -217,12 +205,10 @@ impl Thread {
         (self.job, self.next) = (JobKey { task, number: next }, next.saturating_add(1));
     }
 
-    /// The name of its task.
     pub(super) fn name(&self) -> String {
         name(self.pid, &self.comm, self.whose)
     }
 
-    /// Nothing is known of it any more.
     pub(super) fn forget(&mut self) {
         (self.place, self.stage, self.yielded) = (Place::Unknown, Stage::Partial, false);
         (self.call, self.timer, self.woken) = (None, None, None);
@@ -235,7 +221,6 @@ impl Thread {
     }
 }
 
-/// All threads, by their ids.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     slots: Vec<Thread>,
@@ -290,7 +275,6 @@ impl Threads {
         self.slots.iter_mut()
     }
 
-    /// Threads that still have their tasks.
     pub(super) fn tasks(&self) -> impl Iterator<Item = (Pid, &Thread)> {
         self.of_task.iter().enumerate().filter_map(|(task, (pid, ..))| {
             let thread = self.slots.get(self.slot(*pid)?)?;
@@ -337,7 +321,6 @@ impl Threads {
         slot as usize
     }
 
-    /// Forgets a thread that has ended.
     pub(super) fn remove(&mut self, pid: Pid) {
         let Some(slot) = self.slot(pid) else { return };
         match self.by_pid.get_mut(pid as usize) {
@@ -378,12 +361,10 @@ impl Threads {
         self.left_by(&comm).map(|left| OrphanedTask { whose: ThreadMatching::Anyone, ..left })
     }
 
-    /// The name of a task's thread.
     pub(super) fn name_of(&self, task: TaskId) -> String {
         self.of_task.get(task.index()).map_or_else(String::new, |(pid, comm, whose)| name(*pid, comm, *whose))
     }
 
-    /// Remembers the thread of a task.
     pub(super) fn name(&mut self, task: TaskId, slot: usize) {
         if self.of_task.len() <= task.index() {
             self.of_task.resize(task.index() + 1, (0, Comm::default(), ThreadMatching::One));

@@ -34,31 +34,26 @@ pub struct Stamped {
     pub release: Histogram,
 }
 
-/// The kernel state of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     Unknown,
     On {
         cpu: u32,
     },
-    /// Ready, without a CPU.
     Ready,
     /// Asleep or held.
     Waiting,
 }
 
-/// One thread of the run.
 pub(super) struct Lane {
     /// `None` for the thread of one task, which is woken for its jobs and stamps them itself.
     pub(super) worker: Option<Worker>,
     pub(super) place: Place,
-    /// Some switch since its last job is missing.
     pub(super) doubtful: bool,
     /// It stamped without a CPU. The kernel's next event tells whose account is wrong.
     pub(super) suspect: bool,
     /// When it was woken before it had gone to sleep.
     pub(super) roused: Option<Time>,
-    /// The job that it works on.
     pub(super) open: Option<Job>,
     /// Its switches since it last went to sleep, or since events were lost. `None` while it works,
     /// if it has not slept since its last job, and for a worker.
@@ -67,7 +62,6 @@ pub(super) struct Lane {
     pub(super) completed: Option<Time>,
     /// Jobs that are released and have not completed: their numbers and release times.
     pub(super) released: VecDeque<(u64, Time)>,
-    /// The last line's time and rank.
     pub(super) last: (Time, u8),
     /// The budget of its SCHED_DEADLINE reservation.
     budget: Option<Span>,
@@ -91,7 +85,6 @@ pub(super) struct Job {
     pub(super) agrees: bool,
 }
 
-/// A thread of a task between its wake-up and its next job.
 #[derive(Default)]
 pub(super) struct WakeupState {
     pub(super) woken: Option<Time>,
@@ -170,7 +163,6 @@ impl Lane {
         (self.ran, self.throttled) = (Span::ZERO, 0);
     }
 
-    /// It gets a CPU.
     pub(super) fn enter(&mut self, at: Time, cpu: u32) {
         if self.place == Place::Waiting {
             self.restart_budget();

@@ -87,13 +87,11 @@ pub struct Merge {
     /// Lines of the log before which others may yet be inserted.
     lines: BinaryHeap<Reverse<Line>>,
     sequence: u64,
-    /// The last event's time.
     told: Time,
     /// How many gaps of the kernel's account are open.
     open_losses: u32,
     /// Switches that the kernel made and did not record.
     missing: u64,
-    /// How often a thread of the run got a CPU.
     switches: u64,
     other_threads: OtherThreads,
     /// The run's end. The log has none of the kernel's later events.
@@ -211,7 +209,6 @@ impl Merge {
         }
     }
 
-    /// A line of no thread.
     fn line(&mut self, at: Time, rank: u8, event: Event) {
         self.lines(at, rank, vec![other_threads::Line::Event(event)]);
     }
@@ -474,7 +471,6 @@ impl Merge {
         }
     }
 
-    /// An event of a thread within its job.
     fn course(&mut self, seen: RunEvent) {
         let (Kind::Woken { lane } | Kind::SwitchIn { lane, .. } | Kind::SwitchOut { lane, .. }) = seen.what else {
             return;

@@ -33,7 +33,6 @@ struct Play {
     checked: Vec<(u64, Vec<u64>, Vec<u64>)>,
 }
 
-/// A thread being played.
 struct Player<'a> {
     tape: &'a mut Tape,
     play: &'a mut Play,

@@ -47,10 +47,8 @@ pub struct ManagedMerge {
     other_threads: OtherThreads,
 }
 
-/// One CPU.
 #[derive(Clone, Copy, Default)]
 struct Cpu {
-    /// The job that has it, by the managers.
     job: Option<JobKey>,
     /// How that job lost it, by the log. `None`: it has it.
     lost: Option<Leave>,
@@ -58,15 +56,11 @@ struct Cpu {
     is_takts: bool,
 }
 
-/// How a thread left its CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Leave {
-    /// It is ready.
     #[default]
     Ready,
-    /// It sleeps.
     Asleep,
-    /// The kernel stopped it.
     Stopped,
 }
 
@@ -165,7 +159,6 @@ impl ManagedMerge {
         self.say(at, *event, sink);
     }
 
-    /// An event of the kernel.
     fn process(&mut self, seen: RunEvent, sink: &mut (impl Sink + ?Sized)) {
         let at = seen.at;
         match seen.what {
@@ -248,7 +241,6 @@ impl ManagedMerge {
     }
 }
 
-/// Whether this thread carries the job out.
 fn works_for(threads: &[Vec<TaskId>], lane: usize, job: JobKey) -> bool {
     threads.get(lane).is_some_and(|tasks| tasks.contains(&job.task))
 }

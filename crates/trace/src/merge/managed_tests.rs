@@ -19,7 +19,6 @@ impl Tape {
     }
 }
 
-/// Whether a job's thread has the CPU again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum After {
     Back,
@@ -27,7 +26,6 @@ enum After {
     Asleep,
 }
 
-/// Who has the CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Holder {
     Lane(usize),
@@ -168,7 +166,6 @@ impl Play {
         }
     }
 
-    /// One job from its start to its end.
     fn job(&mut self, lane: usize, number: u64) {
         let (job, cpu) = (JobKey { task: TaskId(lane as u32), number }, 0);
         let at = self.pass();

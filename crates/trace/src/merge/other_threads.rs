@@ -11,7 +11,6 @@ use crate::jobs::interrupt_name;
 /// The number of threads with definitions of their own. All later ones share one definition.
 const STRANGERS_MAX: usize = 1 << 12;
 
-/// A line of a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Line {
     Event(Event),
@@ -27,7 +26,6 @@ impl Line {
     }
 }
 
-/// A thread's identity in the log.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Who {
     Pid(Pid),
@@ -35,7 +33,6 @@ enum Who {
     TooMany,
 }
 
-/// Numbers of threads and interrupts in a log's definitions.
 #[derive(Clone, Debug)]
 pub(crate) struct OtherThreads {
     node: NodeId,
@@ -125,7 +122,6 @@ impl OtherThreads {
         number
     }
 
-    /// An interrupt's handler begins or ends.
     pub(crate) fn interrupt(
         &mut self,
         cpu: u32,
@@ -234,7 +230,6 @@ mod tests {
         log
     }
 
-    /// The names of threads in a log.
     struct Names(Vec<String>);
 
     impl Sink for Names {

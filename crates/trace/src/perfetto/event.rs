@@ -10,11 +10,9 @@ use crate::calls;
 use crate::decode::States;
 use crate::event::{Comm, Context, EventKind, Pid, Thread, Waking};
 
-/// The head of each event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Head {
     pub(super) time: u64,
-    /// The thread that ran.
     pub(super) pid: Option<Pid>,
     pub(super) context: Context,
     /// The kind of event, and its content; 0: unknown.
@@ -71,7 +69,6 @@ impl Described {
     }
 }
 
-/// The name of an event, as the kernel has it.
 pub(super) fn name<'a>(bytes: &'a [u8], head: &Head, described: &'a BTreeMap<u32, Described>) -> Name<'a> {
     if head.kind == GENERIC {
         let args = Args::read(bytes, head.body).unwrap_or_else(|_| Args::new(bytes));
@@ -83,7 +80,6 @@ pub(super) fn name<'a>(bytes: &'a [u8], head: &Head, described: &'a BTreeMap<u32
     }
 }
 
-/// The source of an event's name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Name<'a> {
     /// It stands in the trace.

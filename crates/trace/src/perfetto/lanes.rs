@@ -20,10 +20,8 @@ use crate::damage::Damages;
 use crate::decode::States;
 use crate::event::{Comm, Context, EventKind, KernelEvent, Names, Pid, Thread, Waking};
 
-/// A sequence of events of one CPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lane {
-    /// The time of its earliest event.
     pub(super) first: u64,
     pub(super) part: Part,
     pub(super) blob: u32,
@@ -32,7 +30,6 @@ pub(super) struct Lane {
     pub(super) sorted: bool,
 }
 
-/// The content of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// One event that is not in the file: a loss, and the number of lost events.
@@ -88,11 +85,9 @@ impl<'r, 'a> Reader<'r, 'a> {
     }
 }
 
-/// The merged events of one CPU.
 pub(super) struct Stream<'r> {
     cpu: u32,
     lanes: &'r [Lane],
-    /// How many lanes are begun.
     begun: usize,
     /// Lanes that are being read, and places of such as have ended.
     open: Vec<Open<'r>>,
@@ -100,7 +95,6 @@ pub(super) struct Stream<'r> {
     /// The next event of each, the earliest on top: its time, the lane's place among those of the
     /// CPU, and its place in `open`. At one time the lane that was begun first comes first.
     heads: BinaryHeap<Reverse<(Time, usize, usize)>>,
-    /// The thread that runs, where that is known.
     running: Option<Thread>,
     pub(super) head: KernelEvent,
 }
@@ -183,7 +177,6 @@ impl<'r> Stream<'r> {
 
 const IDLE: Thread = Thread { pid: 0, comm: Comm::NONE, prio: None };
 
-/// A lane that is being read.
 struct Open<'r> {
     kind: Kind,
     blob: u32,
@@ -291,7 +284,6 @@ const COMMS: u32 = 5;
 /// The field with the times of compact switches, and that of wakings.
 pub(super) const TIMES: [(Kind, u32); 2] = [(Kind::Wakings, WAKING.time), (Kind::Switches, SWITCH.time)];
 
-/// Compact events, one after the other.
 struct Compact<'r> {
     start: usize,
     switches: bool,

@@ -35,7 +35,6 @@ use lanes::{Lane, Reader, Stream};
 
 pub(crate) use packets::is_perfetto;
 
-/// A trace, opened.
 #[derive(Debug)]
 pub(crate) struct Perfetto<'a> {
     /// The file, and what was compressed in it.
@@ -55,7 +54,6 @@ pub(crate) struct Perfetto<'a> {
     pub(crate) passed_over: Vec<String>,
 }
 
-/// Bytes of packets.
 #[derive(Debug)]
 struct Blob<'a> {
     bytes: Cow<'a, [u8]>,

@@ -19,7 +19,6 @@ const CPUS_MAX: u64 = 1 << 16;
 /// this. A smaller difference is the time between two readings.
 const SUSPENDED_MIN_NS: u64 = 1_000_000;
 
-/// Fields of a packet.
 mod packet {
     pub(super) const FTRACE_EVENTS: u32 = 1;
     pub(super) const PROCESS_TREE: u32 = 2;
@@ -35,7 +34,6 @@ mod packet {
     pub(super) const ZSTD_COMPRESSED: u32 = 133;
 }
 
-/// Fields of a bundle of events.
 mod bundle {
     pub(super) const CPU: u32 = 1;
     pub(super) const EVENT: u32 = 2;
@@ -85,17 +83,14 @@ struct At<'b> {
     packed: Option<usize>,
 }
 
-/// The findings so far.
 struct Index<'d> {
     damages: &'d mut Damages,
     cpus: BTreeMap<u32, Cpu>,
     comms: BTreeMap<Pid, Comm>,
     described: BTreeMap<u32, Described>,
-    /// The clock of the first bundle.
     clock: Option<u64>,
     /// Whether all readings of both clocks agree, once there is one.
     monotonic: Option<bool>,
-    /// Which kind of machine it is.
     kind: String,
     /// The machine whose events are read: that of the first bundle.
     machine: Option<u64>,
@@ -106,7 +101,6 @@ struct Index<'d> {
     unpacked: usize,
 }
 
-/// The findings about a CPU.
 #[derive(Default)]
 struct Cpu {
     lanes: Vec<Lane>,
@@ -117,12 +111,10 @@ struct Cpu {
     overruns: (Option<u64>, Option<u64>),
 }
 
-/// A bundle of one CPU's events.
 #[derive(Clone, Copy)]
 struct Bundle {
     first: u64,
     last: u64,
-    /// Who wrote it.
     sequence: u64,
     /// When the writer's bundle before this one ended; 0: there was none, or it does not say.
     before: u64,
@@ -130,7 +122,6 @@ struct Bundle {
     lost: bool,
 }
 
-/// The times of a lane.
 #[derive(Clone, Copy)]
 struct Times {
     first: u64,
@@ -274,7 +265,6 @@ impl<'d> Index<'d> {
         bytes
     }
 
-    /// Events of one CPU.
     fn bundle(&mut self, at: At, part: Part, sequence: u64) {
         let (mut cpu, mut clock, mut before, mut lost) = (None, 0, 0, false);
         let (mut times, mut compact) = (Times::NONE, None);

@@ -17,7 +17,6 @@ const FIELDS_END: u32 = 2000;
 /// Fields of a packet that are numbers; all others that are known are messages or texts.
 const NUMBERS: [u32; 10] = [3, 8, 10, 13, 41, 42, 58, 79, 87, 98];
 
-/// The packet at a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Framing {
     Whole(Part),
@@ -39,10 +38,8 @@ fn framing(bytes: &[u8], at: usize) -> Framing {
     }
 }
 
-/// How the first fields of a packet look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Look {
-    /// It has none.
     Empty,
     Sound,
     /// The first are sound, then one is not.
@@ -88,18 +85,14 @@ pub(crate) fn is_perfetto(bytes: &[u8]) -> bool {
     false
 }
 
-/// A piece of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Piece {
-    /// A packet.
     Packet(Part),
     /// A packet of which the end is missing, for the bytes end.
     Cut(Part),
-    /// Bytes that are no packet.
     Foreign(Part),
 }
 
-/// Cuts `bytes` into pieces.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pieces<'a> {
     bytes: &'a [u8],
@@ -164,7 +157,6 @@ impl Iterator for Pieces<'_> {
 mod tests {
     use super::*;
 
-    /// A packet with a time and a text.
     fn packet(text: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0x0a, text.len() as u8 + 4, 0x40, 0x07, 0x12, text.len() as u8];
         bytes.extend(text);

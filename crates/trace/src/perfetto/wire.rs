@@ -12,14 +12,12 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// The bytes there.
     #[inline]
     pub(super) fn of(self, bytes: &[u8]) -> &[u8] {
         bytes.get(self.start..self.end).unwrap_or_default()
     }
 }
 
-/// The content of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Value {
     /// A number of variable length.
@@ -59,7 +57,6 @@ impl<'a> Fields<'a> {
         let end = part.end.min(bytes.len());
         Fields { bytes: &bytes[..end], at: part.start.min(end) }
     }
-    /// The place of the next field.
     #[inline]
     pub(super) fn at(&self) -> usize {
         self.at

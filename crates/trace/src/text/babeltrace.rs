@@ -16,12 +16,10 @@ use super::Line;
 /// The kernel's first priority that is not real-time.
 const ORDINARY: i32 = 100;
 
-/// The line's time.
 pub(super) fn when(text: &[u8]) -> Option<u64> {
     head(text).map(|(time, ..)| time)
 }
 
-/// The line, as far as it is one.
 pub(super) fn line(text: &[u8]) -> Option<Line<'_>> {
     let (time, cpu, name, fields) = head(text)?;
     Some(match what(name, fields) {
@@ -30,7 +28,6 @@ pub(super) fn line(text: &[u8]) -> Option<Line<'_>> {
     })
 }
 
-/// Time, CPU, name and fields of an event.
 fn head(text: &[u8]) -> Option<(u64, u32, &[u8], &[u8])> {
     let inner = text.strip_prefix(b"[")?;
     let end = memchr::memchr(b']', inner)?;

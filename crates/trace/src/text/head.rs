@@ -16,19 +16,16 @@ use memchr::{memchr, memmem};
 use super::number;
 use crate::event::{CPUS_MAX, Context, Pid};
 
-/// The head of an event's line.
 pub(super) struct Head<'a> {
     pub(super) pid: Pid,
     pub(super) cpu: u32,
     pub(super) context: Context,
     pub(super) stamp: Stamp,
-    /// The text after the time.
     pub(super) rest: &'a [u8],
     /// The name of the event's system stands before its own.
     pub(super) of_perf: bool,
 }
 
-/// A line's time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stamp {
     /// Nanoseconds, or whatever the clock counts.

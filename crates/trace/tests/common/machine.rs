@@ -26,7 +26,6 @@ impl Job {
     }
 }
 
-/// Random numbers, the same for each seed.
 pub(crate) struct Draw(pub(crate) u64);
 
 impl Draw {
@@ -65,7 +64,6 @@ enum State {
 pub(crate) struct Player {
     pub(crate) style: Style,
     state: State,
-    /// The remaining work of its job.
     work: u64,
     /// It is in its call: `true` once the call is to be left.
     in_call: bool,
@@ -84,7 +82,6 @@ const EPOLL_WAIT: i64 = 232;
 pub(crate) struct World {
     draw: Draw,
     pub(crate) players: Vec<Player>,
-    /// The running player of each CPU.
     pub(crate) on: Vec<Option<usize>>,
     pub(crate) events: Vec<KernelEvent>,
     now: u64,
@@ -246,7 +243,6 @@ impl World {
         }
     }
 
-    /// The thread on `cpu` goes on for a step.
     fn act(&mut self, cpu: u32, k: usize) {
         let number = if let Style::Periodic { .. } = self.players[k].style { CLOCK_NANOSLEEP } else { EPOLL_WAIT };
         if self.players[k].in_call {

@@ -5,7 +5,6 @@ use std::io::Write as _;
 
 use takt_trace::{Context, EventKind, KernelEvent, SwitchOutState, Thread, Waking};
 
-/// A message that is being written.
 #[derive(Clone, Default)]
 pub(crate) struct Message(pub(crate) Vec<u8>);
 
@@ -42,12 +41,10 @@ pub(crate) fn message() -> Message {
     Message::default()
 }
 
-/// A trace of these packets.
 pub(crate) fn trace(packets: &[Message]) -> Vec<u8> {
     packets.iter().fold(message(), |trace, packet| trace.message(1, packet)).0
 }
 
-/// These packets, compressed into one.
 pub(crate) fn compressed(packets: &[Message]) -> Message {
     let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
     packer.write_all(&trace(packets)).expect("to memory");
@@ -94,7 +91,6 @@ pub(crate) enum TimerForm {
 /// The trace's number of described timers.
 const DESCRIBED: u64 = 70_001;
 
-/// A whole event of the kernel.
 pub(crate) fn event(event: &KernelEvent, form: TimerForm) -> Message {
     let number = |field, value: u32| message().number(field, u64::from(value));
     let (field, body) = match &event.what {
@@ -157,7 +153,6 @@ pub(crate) fn descriptor() -> Message {
     message().number(1, DESCRIBED).message(2, &described.message(2, &field(b"softexpires", 9)))
 }
 
-/// Switches and wakings in compact form.
 pub(crate) fn compact(events: &[&KernelEvent]) -> Message {
     let mut names: Vec<&[u8]> = Vec::new();
     let mut indices = Vec::new();

@@ -57,7 +57,6 @@ pub(super) fn execute(options: &args::Admit, socket: &Path, json: bool) -> Outco
     Ok(status)
 }
 
-/// The answer in words.
 fn said(options: &args::Admit, answer: &Answer) -> String {
     if answer.status != 0 {
         return answer.text.clone();
@@ -110,7 +109,6 @@ fn request(options: &args::Admit) -> Result<Request, Failure> {
     Ok(request)
 }
 
-/// A connection to a run.
 struct Client {
     connection: Connection,
     buffer: Vec<u8>,

@@ -46,7 +46,6 @@ fn of_terms(terms: &[Value]) -> String {
     text
 }
 
-/// How far the system is from the other verdict.
 pub(super) fn sensitivity(found: &Sensitivity, rows: Rows) -> String {
     let verb = if found.schedulable { "may" } else { "must" };
     let mut text = String::from("\n");

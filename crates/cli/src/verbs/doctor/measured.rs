@@ -26,7 +26,6 @@ fn rows(probe: &Probe) -> Vec<(&'static str, &'static str, Measured)> {
     ]
 }
 
-/// The value that is charged.
 fn charged(of: &Distribution, charge: Charge) -> Option<Span> {
     match charge {
         Charge::P50 => of.quantile(500),
@@ -49,7 +48,6 @@ fn costs(probe: &Probe, charge: Charge) -> Vec<(&'static str, Span)> {
     values
 }
 
-/// The table for people.
 pub(super) fn rendered(probe: &Probe, charge: Charge) -> String {
     let cpus: Vec<String> = probe.latency.iter().map(|(cpu, _)| cpu.to_string()).collect();
     let mut text = format!(
@@ -161,7 +159,6 @@ pub(super) fn as_json(probe: &Probe, charge: Charge) -> Value {
     })
 }
 
-/// A system with nothing in it but a node.
 const EMPTY: &str = "takt = 1\n\n[[node]]\nname = \"local\"\n";
 
 /// Writes the costs into a system file, which is made where there is none.
@@ -199,7 +196,6 @@ pub(super) fn write(options: &args::Doctor, kernel: &str, probe: &Probe) -> Resu
     output.write(document.text().as_bytes())
 }
 
-/// The comment that explains the numbers.
 fn comment(kernel: &str, probe: &Probe, charge: Charge) -> Vec<String> {
     let mut lines = vec![format!(
         "{} of the values measured in {} on {} CPUs under Linux {kernel}, working set {}; no bound: a longer \

@@ -19,7 +19,6 @@ use crate::failure::Failure;
 use crate::input;
 use crate::progress;
 
-/// A boot, prepared.
 pub(super) struct Bench {
     cache: Cache,
     kernel: Kernel,
@@ -56,7 +55,6 @@ impl Verdict {
 }
 
 impl Bench {
-    /// Reads the input, the kernel and the programs.
     pub(super) fn prepare(options: &args::LabExperiments) -> Result<Bench, Failure> {
         let (mut files, mut experiments, mut names) = (Vec::new(), Vec::new(), Vec::new());
         for (number, path) in options.files.iter().enumerate() {
@@ -120,7 +118,6 @@ impl Bench {
         Ok(Bench { cache, kernel, machine, qemu, takt, busybox, modules, parameters, files, experiments, sum, names })
     }
 
-    /// Boots once.
     pub(super) fn boot(&self, options: &args::LabExperiments) -> Result<Boot, Failure> {
         let scratch = Scratch::below(self.cache.folder())?;
         let guest = Guest {
@@ -169,12 +166,10 @@ impl Bench {
         Ok(boot)
     }
 
-    /// The name of the kernel.
     pub(super) fn kernel(&self) -> &str {
         &self.kernel.name
     }
 
-    /// The verdict of these repeated boots.
     pub(super) fn verdict(&self, pairs: u32, equal: u32) -> Verdict {
         Verdict {
             kernel: self.kernel.name.clone(),
@@ -194,7 +189,6 @@ impl Bench {
         (stored == self.verdict(stored.pairs, stored.equal)).then_some(stored)
     }
 
-    /// Stores a verdict.
     pub(super) fn store(&self, verdict: &Verdict) -> Result<(), Failure> {
         let path = self.verdict_file();
         let text = serde_json::to_string_pretty(verdict).map_err(|error| Failure::trouble(error.to_string()))?;
@@ -240,7 +234,6 @@ pub(super) fn failures(names: &[String], boot: &Boot) -> Vec<String> {
     told
 }
 
-/// The lines of the console that an error shows.
 const CONSOLE_LINES: usize = 12;
 
 fn machine(options: &args::LabExperiments) -> Result<Machine, Failure> {
@@ -287,7 +280,6 @@ fn add_traces(path: &str, mut system: System, files: &mut Vec<(String, Vec<u8>)>
     load_traces(&mut system, read).map_err(Failure::located)
 }
 
-/// The takt of the guest.
 fn static_takt(asked: Option<&Path>) -> Result<Vec<u8>, Failure> {
     let own = Path::new("/proc/self/exe");
     let bytes = read(asked.unwrap_or(own))?;
@@ -304,7 +296,6 @@ fn static_takt(asked: Option<&Path>) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// A folder for the files of a boot, removed at its end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -337,7 +328,6 @@ fn shown(console: &[u8]) -> Vec<u8> {
     console.iter().copied().filter(|&byte| matches!(byte, b'\n' | b'\t' | b' '..=b'~')).collect()
 }
 
-/// The folder of the user's files in the guest.
 pub(super) fn files() -> PathBuf {
     Path::new("/").join(FILES)
 }

@@ -40,7 +40,6 @@ pub(super) fn execute(options: &args::LabRepeat, json: bool) -> Outcome {
     Ok(if differs || !failed.is_empty() { Status::No } else { Status::Yes })
 }
 
-/// The first difference of two boots.
 fn difference(names: &[String], one: &Boot, other: &Boot) -> Option<String> {
     for (name, (one, other)) in names.iter().zip(one.results.experiments.iter().zip(&other.results.experiments)) {
         if one.status != other.status {
@@ -63,7 +62,6 @@ fn difference(names: &[String], one: &Boot, other: &Boot) -> Option<String> {
     found.map(|(part, one, other)| format!("{part}, from byte {}", first(one, other)))
 }
 
-/// Where two contents begin to differ.
 fn first(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }

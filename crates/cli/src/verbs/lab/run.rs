@@ -43,7 +43,6 @@ pub(super) fn execute(options: &args::LabRun, json: bool) -> Outcome {
     Ok(if failed.is_empty() { Status::Yes } else { Status::No })
 }
 
-/// Prints the outputs of the experiments.
 fn tell(bench: &Bench, boot: &Boot, quiet: bool) -> Result<(), Failure> {
     let several = bench.names.len() > 1;
     let mut text = String::new();
@@ -92,7 +91,6 @@ fn answer(bench: &Bench, boot: &Boot) -> Value {
     })
 }
 
-/// Writes all results of the guest into a folder.
 fn save(folder: &Path, bench: &Bench, boot: &Boot, answer: &Value) -> Result<(), Failure> {
     let write = |name: &str, bytes: &[u8]| {
         let path = folder.join(name);

@@ -20,10 +20,8 @@ use crate::table::{Table, time};
 
 /// How often is looked whether a signal came.
 const LOOK: Span = Span::from_ms(20);
-/// How often the file is looked at.
 const WATCH: Span = Span::from_ms(200);
 
-/// The request of file and options.
 #[derive(Clone, PartialEq, Debug)]
 struct Request {
     node: String,
@@ -84,7 +82,6 @@ pub(super) fn execute(options: &args::NetApply, json: bool) -> Outcome {
     hold(options, json, (request, text), (applied, tags), &signals)
 }
 
-/// The request for deadlines of sockets.
 fn tags(options: &args::NetApply) -> Option<TagSpec> {
     let late = match options.late {
         Some(args::ApplyLate::Drop) | None => LateDatagrams::Drop,
@@ -102,7 +99,6 @@ fn late_rule(plan: &Plan, tags: &TagSpec) -> Late {
     }
 }
 
-/// Holds the shares until it is over, and restores the device.
 fn hold(
     options: &args::NetApply,
     json: bool,
@@ -176,7 +172,6 @@ fn hold(
     Ok(Exit::Yes)
 }
 
-/// The text of a watched file.
 fn text(options: &args::NetApply) -> Option<Vec<u8>> {
     options.watch.then(|| std::fs::read(&options.file).ok())?
 }
@@ -215,7 +210,6 @@ fn read(options: &args::NetApply, device: &Device) -> Result<Request, Failure> {
     Ok(Request { node: node.name.clone(), plan, rules })
 }
 
-/// The node of that name, or the only one with a link.
 fn node<'a>(system: &'a System, name: Option<&str>) -> Result<&'a NodeSpec, Failure> {
     if let Some(id) = input::node(system, name)? {
         return Ok(&system.nodes[id.index()]);
@@ -300,7 +294,6 @@ fn plan_told(request: &Request, device: &Device, tags: Option<&TagSpec>) -> Stri
     text
 }
 
-/// The result of the verification.
 fn checked(applied: &Applied) -> String {
     let sent = |probed: bool| applied.checks().iter().filter(move |check| (check.sent > 0) == probed);
     let frames: u64 = sent(true).map(|check| check.sent).sum();

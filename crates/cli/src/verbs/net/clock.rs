@@ -47,7 +47,6 @@ pub(super) fn execute(options: &args::NetClock, json: bool) -> Outcome {
     Ok(if peers.iter().all(|peer| peer.offset.is_some()) { Exit::Yes } else { Exit::No })
 }
 
-/// A signed difference.
 fn difference(ns: i64) -> String {
     format!("{}{}", if ns < 0 { "-" } else { "+" }, time(Span::from_ns(ns.unsigned_abs())))
 }
@@ -92,7 +91,6 @@ fn told(options: &args::NetClock, sync: &TimeSync, peers: &[PeerStatus]) -> Stri
     text
 }
 
-/// The origin of a peer's interval.
 fn known_by(status: &PeerStatus) -> String {
     match (status.offset, status.claim) {
         (None, _) => "-".to_owned(),

@@ -36,7 +36,6 @@ pub(super) fn remove(options: &args::NetRemove, json: bool) -> Outcome {
     Ok(Exit::Yes)
 }
 
-/// The restored state of a device.
 pub(super) fn restored_told(restored: &Restored) -> String {
     let Restored { device, discipline, gso_max_segs } = restored;
     format!("{device} has what it had before: {discipline}, gso_max_segs {gso_max_segs}")
@@ -73,7 +72,6 @@ fn told(status: &Status) -> String {
     text
 }
 
-/// The counters of classes as a table.
 pub(super) fn counters(status: &Status) -> Table {
     let mut table = Table::new(&["CLASS", "RATE", "CEILING", "PACKETS", "BYTES", "DROPPED", "WAITING"]);
     for class in &status.classes {
@@ -91,12 +89,10 @@ pub(super) fn counters(status: &Status) -> Table {
     table
 }
 
-/// Rules as keys.
 pub(super) fn rules_json(rules: &[Rule]) -> Vec<Value> {
     rules.iter().map(|rule| json!({ "rule": rule.of.to_string(), "class": rule.role.name() })).collect()
 }
 
-/// The classes of a device with their counters.
 pub(super) fn classes_json(status: &Status) -> Vec<Value> {
     let class = |class: &tc::ClassStatus| {
         json!({

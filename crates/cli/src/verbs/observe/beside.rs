@@ -45,12 +45,10 @@ impl Beside {
         Ok(beside)
     }
 
-    /// Whether it has ended by itself.
     pub(in crate::verbs) fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Ends it.
     pub(in crate::verbs) fn finish(mut self) -> Result<(Stats, Recording), Failure> {
         self.end()
     }

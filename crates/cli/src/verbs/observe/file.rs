@@ -22,7 +22,6 @@ use crate::recorded::Recorded;
 /// So many places of damage are told one by one.
 const TOLD_MAX: usize = 10;
 
-/// The detected properties of a trace.
 #[derive(Serialize)]
 pub(super) struct Trace {
     form: String,
@@ -31,7 +30,6 @@ pub(super) struct Trace {
     /// Its first event on that clock.
     begins_ns: u64,
     events: u64,
-    /// How many of each name.
     names: BTreeMap<String, u64>,
     /// The ABI used for system call numbers; null if the trace has no known ones.
     abi: Option<&'static str>,
@@ -122,7 +120,6 @@ impl Trace {
     }
 }
 
-/// The bytes of a recording.
 enum Bytes {
     One(Vec<u8>),
     Folder(Folder),
@@ -137,7 +134,6 @@ impl Bytes {
     }
 }
 
-/// The result of the first pass over a trace's events.
 #[derive(Default)]
 struct FirstPass {
     /// By the numbers of names.
@@ -268,7 +264,6 @@ fn unfit(guess: &AbiGuess, abi: Abi) -> Option<String> {
     })
 }
 
-/// Reads a trace into a log and statistics.
 pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, Trace), Failure> {
     let bytes = bytes(path)?;
     let refused = |error: OpenError| Failure::input(format_args!("{}: {error}", input::shown(path)));

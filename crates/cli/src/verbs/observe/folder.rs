@@ -17,7 +17,6 @@ const FILES_MAX: usize = 100_000;
 /// Files of other forms have one of these endings.
 const ENDINGS: [&str; 9] = ["dat", "txt", "html", "json", "gz", "trace", "ctrace", "perfetto-trace", "pftrace"];
 
-/// Raw pages and what describes them.
 #[derive(Default)]
 pub(super) struct Folder {
     formats: Vec<Format>,
@@ -39,7 +38,6 @@ struct Files {
     formats: Vec<PathBuf>,
     header_pages: Vec<PathBuf>,
     clocks: Vec<PathBuf>,
-    /// Traces of other forms.
     others: Vec<PathBuf>,
 }
 
@@ -105,7 +103,6 @@ fn text(file: &Path) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The number of `cpu12`.
 fn cpu(name: &str) -> Option<u32> {
     name.strip_prefix("cpu").and_then(|number| number.parse().ok().filter(|cpu| *cpu < CPUS_MAX))
 }

@@ -37,18 +37,14 @@ const ASK: Span = Span::from_s(1);
 /// threads start later are attached by the kernel.
 const ATTACHMENTS_MAX: u32 = 8;
 
-/// How the recording went.
 #[derive(Serialize)]
 pub(in crate::verbs) struct Recording {
-    /// Events that were read.
     events: u64,
     /// Events that the kernel lost, by CPU where there were any.
     lost: Vec<Loss>,
     /// Switches within jobs that the kernel did not tell, though it lost nothing.
     pub(super) gaps: u64,
-    /// Places in pages that could not be read.
     damaged: u64,
-    /// Events that this kernel does not have.
     missing: Vec<String>,
     /// The kernel's buffer of each CPU.
     buffer_bytes: u64,
@@ -61,9 +57,7 @@ pub(in crate::verbs) struct Recording {
     cost_per_event_ns: Option<f64>,
     /// Whether the log came to `--limit`, which ended the recording.
     limit_reached: bool,
-    /// The signal that ended it.
     interrupted: Option<String>,
-    /// The command's exit status.
     command_status: Option<i32>,
     #[serde(skip)]
     duration: Span,
@@ -169,7 +163,6 @@ fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&PausedCh
     Ok(Selection { filter, threads, events })
 }
 
-/// The threads that each process and control group has now.
 fn members(options: &args::Observe) -> impl Iterator<Item = Result<Vec<u32>, Failure>> {
     let processes = options.pid.iter().map(|pid| match threads_of(*pid) {
         threads if threads.is_empty() => {
@@ -345,7 +338,6 @@ fn loss(cpu: &CpuCount) -> Loss {
     Loss { cpu: cpu.cpu, events: cpu.lost() }
 }
 
-/// The kernel's refusal, with the exit status that fits.
 fn refused(error: &RecorderError) -> Failure {
     match error {
         RecorderError::File { .. } | RecorderError::Read { .. } | RecorderError::Memory { .. } => {
@@ -355,7 +347,6 @@ fn refused(error: &RecorderError) -> Failure {
     }
 }
 
-/// The decoder of the recorder's pages.
 fn feed(recorder: &Recorder) -> Result<Feed, Failure> {
     let about = recorder.descriptions();
     let feed = Feed::described(&about.header_page, about.events.iter().map(|event| event.text.as_str()));
@@ -363,14 +354,12 @@ fn feed(recorder: &Recorder) -> Result<Feed, Failure> {
     feed.map_err(|error| Failure::cannot(format_args!("{cannot}: {error}")))
 }
 
-/// How many CPUs events can name.
 fn cpus() -> u32 {
     let possible = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     let last = possible.trim().rsplit(['-', ',']).next().and_then(|number| number.parse::<u32>().ok());
     last.map_or(1, |last| last.saturating_add(1)).min(takt_model::CpuSet::CPUS_MAX)
 }
 
-/// Parameters of a thread's jobs from its scheduling class.
 fn known(class: &Class) -> Option<ReservationParams> {
     let Class::Deadline(reservation) = class else { return None };
     Some(ReservationParams {

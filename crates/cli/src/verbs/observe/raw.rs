@@ -59,7 +59,6 @@ impl Raw {
         }
     }
 
-    /// Ends the file; says what it lacks.
     pub(super) fn finish(mut self) -> Result<Option<String>, Failure> {
         if let Some(error) = &self.failed {
             return Err(self.failure(error));

@@ -8,7 +8,6 @@ use crate::args;
 /// How much of a recording a crash can take from its log, and how long a reader of a pipe waits.
 pub(super) const FLUSH: Span = Span::from_ms(250);
 
-/// How jobs are rebuilt, as far as the command line says.
 pub(super) fn rebuild(options: &args::Observe) -> Options {
     Options {
         suspensions: options.suspensions,

@@ -24,14 +24,10 @@ pub(super) fn execute(options: &args::Report, log: &mut Log, json: bool) -> Outc
     let commands = commands(options);
     let page_input = ReportInput {
         title: &shown,
-        system: None,
-        toml: "",
-        check: None,
-        simulated: None,
         measured: Some(&source),
-        notes: &[],
         commands: &commands,
         maker: concat!("takt ", env!("CARGO_PKG_VERSION")),
+        ..ReportInput::default()
     };
     options.output.write(html(&page_input).as_bytes())?;
     for finding in findings(&page_input) {

@@ -11,7 +11,6 @@ use takt_report::Source;
 use super::super::check::{answers, word};
 use crate::table::{Rows, Table, or_dash, time};
 
-/// Bound, simulation and measurement side by side.
 pub(super) struct Comparison<'a> {
     pub(super) system: &'a System,
     pub(super) check: &'a CheckReport,
@@ -20,7 +19,6 @@ pub(super) struct Comparison<'a> {
     pub(super) back_end: Option<BackEnd>,
 }
 
-/// One task, hop of a flow, or chain.
 struct Line {
     name: String,
     /// The node of a hop; "end to end" for a flow. `None` for other tasks and chains.
@@ -31,7 +29,6 @@ struct Line {
     measured: Option<ResponseSummary>,
 }
 
-/// A task's numbers from a log.
 pub(super) struct ResponseSummary {
     p99: Option<Span>,
     max: Option<Span>,
@@ -95,16 +92,8 @@ impl Comparison<'_> {
     }
 
     pub(super) fn table(&self) -> String {
-        let mut table = Table::new(&[
-            "response times",
-            "deadline",
-            "bound",
-            "simulated max",
-            "missed",
-            "measured p99",
-            "max",
-            "missed",
-        ]);
+        let heads = "response times|deadline|bound|simulated max|missed|measured p99|max|missed";
+        let mut table = Table::headed(heads);
         let missed = |seen: &Option<ResponseSummary>| {
             or_dash(seen.as_ref().and_then(|seen| Some(format!("{} of {}", seen.missed?, seen.jobs))))
         };
@@ -183,8 +172,7 @@ impl Comparison<'_> {
 
 /// Hops of flows and flows, with what is left between the largest simulated response and its limits.
 fn flow_table(lines: Vec<Line>) -> Table {
-    let mut table =
-        Table::new(&["flows", "node", "deadline", "bound", "simulated max", "slack to bound", "to deadline", "missed"]);
+    let mut table = Table::headed("flows|node|deadline|bound|simulated max|slack to bound|to deadline|missed");
     for line in lines {
         let seen = line.simulated;
         let max = seen.as_ref().and_then(|seen| seen.max);

@@ -8,7 +8,6 @@ use takt_trace::infer::holds_for;
 use super::phase::Phase;
 use crate::table::{Table, time};
 
-/// A distribution as JSON.
 fn spread_json(of: Option<Summary<u64>>) -> Value {
     of.map_or(Value::Null, |of| {
         json!({
@@ -18,7 +17,6 @@ fn spread_json(of: Option<Summary<u64>>) -> Value {
     })
 }
 
-/// The numbers of one look.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Numbers {
     duration: Span,

@@ -8,10 +8,8 @@ use takt_run::reserve::{Outcome, Returned, Target};
 
 use crate::failure::Status;
 
-/// Why a reservation ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum EndCause {
-    /// --for.
     Time,
     /// The threads, or the command.
     Ended,
@@ -20,7 +18,6 @@ pub(super) enum EndCause {
 }
 
 impl EndCause {
-    /// The name in JSON.
     pub(super) const fn name(&self) -> &'static str {
         match self {
             EndCause::Time => "for",
@@ -30,7 +27,6 @@ impl EndCause {
     }
 }
 
-/// A reservation that has ended.
 #[derive(Clone, Debug)]
 pub(super) struct EndedReservation {
     /// The threads that had it, as they were before.
@@ -87,7 +83,6 @@ impl EndedReservation {
     }
 }
 
-/// How a command ended.
 fn ended(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("the command ended with status {code}"),

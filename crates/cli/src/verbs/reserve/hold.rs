@@ -21,7 +21,6 @@ const LOOK: Span = Span::from_ms(20);
 /// How long a command that was told to end has for it.
 const END_MAX: Span = Span::from_s(5);
 
-/// Reserves, waits, and gives back.
 pub(super) fn hold(options: &args::Reserve, plan: &Plan) -> Result<EndedReservation, Failure> {
     let signals = StopSignals::catch();
     let guard = Guard::ThisProgram;
@@ -41,7 +40,6 @@ pub(super) fn hold(options: &args::Reserve, plan: &Plan) -> Result<EndedReservat
     Ok(finish(plan, reserved, child, options.duration, &signals, epoch))
 }
 
-/// Says who has it.
 pub(super) fn tell_reserved(reserved: &Reserved, plan: &Plan) {
     for target in reserved.threads() {
         note(format_args!("{}", tell::reserved(target, &plan.request)));

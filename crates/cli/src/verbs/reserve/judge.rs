@@ -30,7 +30,6 @@ use takt_trace::infer::{InferredTask, Kind, holds_for};
 use super::phase::Phase;
 use crate::table::time;
 
-/// The requested guarantee.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Guarantee {
     /// The share of jobs that are to be done by their deadlines.
@@ -41,7 +40,6 @@ pub(super) struct Guarantee {
     pub(super) margin: Option<Span>,
 }
 
-/// A reservation with what it rests on.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Sized {
     /// Of the thread.
@@ -219,7 +217,6 @@ fn lateness(task: &InferredTask, phase: &Phase) -> (Span, u64, Span) {
     (jitter, late.iter().filter(|late| **late > jitter).count() as u64, latest)
 }
 
-/// Which threads one might have meant.
 fn others(phase: &Phase) -> String {
     let names: Vec<String> =
         phase.others.iter().take(8).map(|(name, period)| format!("{name} every {period}")).collect();

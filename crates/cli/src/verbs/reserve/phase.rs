@@ -10,9 +10,7 @@ use crate::failure::Failure;
 use crate::live::Live;
 use crate::verbs::observe::beside::Beside;
 
-/// How often is looked whether it is enough.
 const LOOK: Span = Span::from_ms(20);
-/// How often jobs are counted.
 const COUNT: Span = Span::from_ms(500);
 
 /// How long to look.
@@ -24,7 +22,6 @@ pub(super) enum StopRule {
     Jobs { enough: usize, most: Span },
 }
 
-/// What was seen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Phase {
     pub(super) duration: Span,
@@ -34,7 +31,6 @@ pub(super) struct Phase {
     pub(super) task: Option<InferredTask>,
     /// Other periodic threads that were recorded: their names with ids, their periods.
     pub(super) others: Vec<(String, Span)>,
-    /// Lost or unreadable parts of the recording.
     pub(super) defects: Vec<String>,
     /// When the recording ended, on its own clock.
     pub(super) end: Time,

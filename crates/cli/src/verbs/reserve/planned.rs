@@ -10,7 +10,6 @@ use crate::args;
 use crate::failure::Failure;
 use crate::output::note;
 
-/// The request of the command line.
 pub(super) fn requested(options: &args::Reserve) -> Result<Request, Failure> {
     let (Some(runtime), Some(period)) = (options.runtime, options.period) else {
         return Err(Failure::input("a reservation needs --runtime and --period (or --auto, which finds them)"));
@@ -24,7 +23,6 @@ pub(super) fn request_of(options: &args::Reserve, runtime: Span, period: Span) -
     Request { reclaim: options.reclaim, widen: options.all_cpus, budget: options.by(), ..Request::new(runtime, period) }
 }
 
-/// Whether the kernel takes these threads.
 pub(super) fn plan_for(request: &Request, threads: Vec<Target>) -> Result<Plan, ReserveError> {
     let facts = Facts::gather();
     match request.budget {

@@ -30,12 +30,10 @@ fn what(request: &Request) -> String {
     )
 }
 
-/// The message that the reservation is set.
 pub(super) fn reserved(target: &Target, request: &Request) -> String {
     format!("{} ({}) has {}", target.name, target.thread.pid, what(request))
 }
 
-/// The share of a bandwidth in 2^-20 CPUs.
 fn share(bandwidth: u64) -> f64 {
     bandwidth as f64 / f64::from(1 << 20)
 }
@@ -67,7 +65,6 @@ fn thread(target: &Target) -> Value {
     })
 }
 
-/// The planned actions, with or without a recording first.
 pub(super) fn dry(plan: &Plan, options: &args::Reserve) -> Value {
     json!({
         "dry_run": true,
@@ -109,7 +106,6 @@ pub(super) fn dry_text(plan: &Plan, options: &args::Reserve) -> String {
     text
 }
 
-/// How it went.
 pub(super) fn answer(plan: &Plan, held: &EndedReservation) -> Value {
     let threads = held.threads.iter().zip(&held.returned).map(|(target, returned)| {
         let mut entry = thread(target);

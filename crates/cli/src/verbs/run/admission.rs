@@ -24,7 +24,6 @@ use crate::verbs::admit::without_version;
 
 /// The most clients at once. The one that has been silent for longest makes room for another.
 const CLIENTS_MAX: usize = 16;
-/// The time between looks at whether to stop.
 const TURN: Span = Span::from_ms(100);
 
 /// The longest wait for the thread at the end. A proof may take longer, and nobody reads its answer.

@@ -74,7 +74,6 @@ fn refuse_peers(system: &System, node: NodeId, peers: &[(String, SocketAddr)]) -
     Ok(())
 }
 
-/// A hop on this node.
 struct Hop {
     task: String,
     flow: String,
@@ -96,7 +95,6 @@ impl Hop {
         self.is_above(self.bound, self.taken_bound)
     }
 
-    /// Whether it exceeds one of these bounds.
     fn is_above(&self, response: Option<Span>, messages: Option<u64>) -> bool {
         let above =
             |value: Option<u64>, bound: Option<u64>| value.zip(bound).is_some_and(|(value, bound)| value > bound);
@@ -110,7 +108,6 @@ impl Hop {
     }
 }
 
-/// How the hops of a node did.
 pub(super) struct Account {
     hops: Vec<Hop>,
     counts: NodeCounts,
@@ -287,7 +284,6 @@ impl Account {
     }
 }
 
-/// What was measured at a node.
 struct Measured {
     node: NodeId,
     counts: NodeCounts,
@@ -298,7 +294,6 @@ struct Measured {
 const UNBOUNDED: &str = "with this takt check has no bound of the response";
 
 impl Measured {
-    /// Why bounds were exceeded.
     fn causes(&self, system: &System, hops: &[Hop]) -> Vec<String> {
         if !hops.iter().any(Hop::exceeds) {
             return Vec::new();

@@ -42,7 +42,6 @@ pub(super) fn execute(options: &args::Sim, system: &System, sim: &SimOptions, js
     Ok(if options.fail_on_miss && found.missed.is_some() { Status::No } else { Status::Yes })
 }
 
-/// The end-to-end bounds of `takt check`, by flow.
 fn bounds(system: &System) -> Vec<Option<Span>> {
     let report = check(system, &CheckOptions::default());
     let of = |name: &str| report.flows.iter().find(|flow| flow.flow == name)?.end_to_end;
@@ -97,7 +96,6 @@ impl Answer<'_> {
         }
     }
 
-    /// The command that makes this run again.
     fn command(&self, traffic: &Traffic, name: &str) -> String {
         let SimOptions { duration, seed, .. } = self.sim;
         let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };

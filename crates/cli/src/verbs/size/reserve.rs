@@ -99,7 +99,6 @@ fn hundredth(period: Span) -> Span {
     Span::from_ns(if ns > 1000 { ns / 1000 * 1000 } else { ns })
 }
 
-/// Observations of one task, in the order of its jobs.
 #[derive(Clone, Default)]
 struct Observed {
     exec: Vec<u64>,
@@ -170,7 +169,6 @@ impl Observed {
     }
 }
 
-/// The source of the distributions: samples, or the file.
 struct Samples {
     exec: Option<Vec<u64>>,
     distances: Option<Vec<u64>>,
@@ -283,8 +281,7 @@ fn bandwidth(reserved: &Reserved) -> f64 {
 fn describe(name: &str, wanted: &Requirements, reserved: &Reserved) -> String {
     let down = |share: f64| format!("{:.4}%", (share * 1e6).floor() / 1e4);
     let up = |share: f64| format!("{:.4}%", (share * 1e6).ceil() / 1e4);
-    let mut table =
-        Table::new(&["TASK", "PERIOD", "BUDGET", "BANDWIDTH", "LOAD", "DEADLINE", "IN TIME", "PENDING", "LOST"]);
+    let mut table = Table::headed("TASK|PERIOD|BUDGET|BANDWIDTH|LOAD|DEADLINE|IN TIME|PENDING|LOST");
     table.row(vec![
         name.to_owned(),
         time(reserved.period),

@@ -11,18 +11,14 @@ use crate::args::{List, OTHERS, Study, Takt, Verb};
 use crate::failure::Failure;
 use crate::input;
 
-/// The method whose answer is counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Method {
-    /// A test.
     Test(&'static Contender),
     /// Whether the set can be partitioned.
     Partition(Fit),
-    /// Whether a simulation misses.
     Simulation,
 }
 
-/// A test under a strategy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Series {
     pub(crate) strategy: Builtin,
@@ -45,7 +41,6 @@ impl Series {
     }
 }
 
-/// One combination of the swept values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Point {
     pub(crate) cpus: u32,
@@ -61,14 +56,12 @@ impl Point {
     }
 }
 
-/// A study, checked.
 pub(crate) struct Definition<'a> {
     pub(crate) options: &'a Study,
     pub(crate) points: Vec<Point>,
     pub(crate) series: Vec<Series>,
 }
 
-/// Points of a study, at most.
 const POINTS_MAX: usize = 100_000;
 /// Sets of a study, at most: their verdicts are held in memory at the end.
 const SETS_MAX: u64 = 100_000_000;
@@ -271,7 +264,6 @@ fn value(item: &toml_edit::Item) -> Option<String> {
     one(item.as_value()?)
 }
 
-/// `file:line:column` of a byte.
 fn place(name: &str, text: &str, at: usize) -> String {
     let before = text.get(..at).unwrap_or(text);
     let line = before.matches('\n').count() + 1;

@@ -8,7 +8,6 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::Path;
 
-/// The verdicts on one set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Verdicts {
     /// Two bits a series: 0 unknown, 1 yes, 2 no.
@@ -23,13 +22,10 @@ impl Verdicts {
     pub(crate) const REFUSED: Verdicts = Verdicts { bits: 0, utilization: 0 };
 }
 
-/// Point and chunk.
 pub(crate) type Place = (u32, u32);
 
-/// The open journal.
 pub(crate) struct Journal {
     file: File,
-    /// The verdicts of an earlier run.
     pub(crate) done: BTreeMap<Place, Vec<Verdicts>>,
 }
 
@@ -53,13 +49,11 @@ impl Journal {
         Ok(Journal { file: File::options().append(true).open(path)?, done })
     }
 
-    /// Appends a chunk, in one write.
     pub(crate) fn append(&mut self, line: &str) -> io::Result<()> {
         self.file.write_all(line.as_bytes())
     }
 }
 
-/// The line of a chunk.
 pub(crate) fn line((point, chunk): Place, sets: &[Verdicts]) -> String {
     let mut body = format!("{point} {chunk}");
     for set in sets {

@@ -17,7 +17,6 @@ use crate::table::Table;
 
 const MAKER: &str = concat!("takt ", env!("CARGO_PKG_VERSION"));
 
-/// One series at one point.
 #[derive(Clone, Copy, Default)]
 struct Count {
     yes: u64,
@@ -48,7 +47,6 @@ struct Weighted<'a> {
     weighted: f64,
 }
 
-/// All that is written.
 pub(crate) struct Results<'a> {
     definition: &'a Definition<'a>,
     verdicts: Vec<(usize, u64, Verdicts)>,
@@ -205,8 +203,7 @@ impl<'a> Results<'a> {
     }
 
     pub(crate) fn text(&self, folder: &str) -> String {
-        let mut table =
-            Table::new(&["CPUS", "TASKS", "STRATEGY", "TEST", "SETS", "SCHEDULABLE", "REFUTED", "WEIGHTED"]);
+        let mut table = Table::headed("CPUS|TASKS|STRATEGY|TEST|SETS|SCHEDULABLE|REFUTED|WEIGHTED");
         for Weighted { cpus, tasks, series, sets, yes, no, weighted } in self.weighted() {
             table.row(vec![
                 cpus.to_string(),
@@ -222,7 +219,6 @@ impl<'a> Results<'a> {
         format!("{}\nThe page is {folder}/index.html; the numbers are in results.csv.\n", table.render(""))
     }
 
-    /// Writes all files, and names them.
     pub(crate) fn write(&self, folder: &Path, definition: &str) -> io::Result<Vec<String>> {
         let mut files = vec!["study.toml".to_owned()];
         let mut write = |name: &str, bytes: &[u8]| {
@@ -258,19 +254,7 @@ impl<'a> Results<'a> {
 
     /// A row per point and series.
     fn points(&self) -> Vec<Column> {
-        let mut rows = Rows::new(&[
-            "cpus",
-            "tasks",
-            "utilization",
-            "strategy",
-            "test",
-            "sets",
-            "yes",
-            "no",
-            "ratio",
-            "low",
-            "high",
-        ]);
+        let mut rows = Rows::new("cpus tasks utilization strategy test sets yes no ratio low high");
         for ((point, counts), sets) in self.definition.points.iter().zip(&self.counts).zip(&self.sets) {
             for (series, count) in
                 self.definition.series.iter().zip(counts).filter(|(series, _)| series.takes(point.cpus))
@@ -321,7 +305,7 @@ impl<'a> Results<'a> {
     }
 
     fn weights_table(&self) -> Vec<Column> {
-        let mut rows = Rows::new(&["cpus", "tasks", "strategy", "test", "sets", "yes", "no", "weighted"]);
+        let mut rows = Rows::new("cpus tasks strategy test sets yes no weighted");
         for Weighted { cpus, tasks, series, sets, yes, no, weighted } in self.weighted() {
             rows.row(vec![
                 Cell::Whole(cpus.into()),
@@ -340,7 +324,7 @@ impl<'a> Results<'a> {
     /// A row per ordered pair of series of one strategy.
     fn comparison(&self) -> Vec<Column> {
         let series = &self.definition.series;
-        let mut rows = Rows::new(&["strategy", "test", "other", "only", "contradictions"]);
+        let mut rows = Rows::new("strategy test other only contradictions");
         for ((a, b), pair) in &self.pairs {
             rows.row(vec![
                 Cell::Text(series[*a].strategy.name()),
@@ -481,22 +465,21 @@ enum Cell {
     Text(&'static str),
 }
 
-/// Columns that are filled by rows.
 struct Rows {
     columns: Vec<Column>,
 }
 
 impl Rows {
-    fn new(names: &[&str]) -> Rows {
-        let column = |name: &&str| Column {
-            name: (*name).to_owned(),
-            values: match *name {
+    fn new(names: &str) -> Rows {
+        let column = |name: &str| Column {
+            name: name.to_owned(),
+            values: match name {
                 "utilization" | "ratio" | "low" | "high" | "weighted" => Values::F64(Vec::new()),
                 "strategy" | "test" | "other" => Values::Text(Vec::new()),
                 _ => Values::I64(Vec::new()),
             },
         };
-        Rows { columns: names.iter().map(column).collect() }
+        Rows { columns: names.split(' ').map(column).collect() }
     }
 
     fn row(&mut self, cells: Vec<Cell>) {

@@ -6,24 +6,8 @@ use super::super::definition::Definition;
 use super::*;
 use crate::args::{Takt, Verb};
 
-/// A study of two sets of which the tests say this.
 fn findings(tests: &str, bits: [u64; 2]) -> Vec<String> {
-    let words = [
-        "takt",
-        "study",
-        "--cpus",
-        "2",
-        "--tasks",
-        "4",
-        "--utilization",
-        "0.5",
-        "--sets",
-        "2",
-        "-o",
-        "x",
-        "--tests",
-        tests,
-    ];
+    let words = "takt study --cpus 2 --tasks 4 --utilization 0.5 --sets 2 -o x --tests".split(' ').chain([tests]);
     let Ok(Takt { verb: Verb::Study(options), .. }) = Takt::try_parse_from(words) else { panic!("good options") };
     let definition = Definition::new(&options).expect("a study");
     let chunk = bits.map(|bits| Verdicts { bits, utilization: 1_000_000_000 }).to_vec();

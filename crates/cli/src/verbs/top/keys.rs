@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::sync::mpsc::{Receiver, channel};
 
-/// A key that means something here, or may.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Key {
     Char(char),

@@ -16,11 +16,9 @@ use super::keys::Key;
 const HEAD: usize = 4;
 const KEYS: &str = "q quit  u x r l m n sort  R turn  / filter  space pause";
 
-/// The numbers so far.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     now: Time,
-    /// How long the last interval was.
     interval: Span,
     rows: Vec<Row>,
     /// By node, name, and which of several of that name.
@@ -52,7 +50,6 @@ struct Row {
 }
 
 impl Model {
-    /// Takes in what happened in the interval that ends at `now`.
     pub(super) fn take(&mut self, now: Time, stats: &Stats) {
         (self.now, self.interval) = (now, Span::from_ns(stats.duration_ns));
         self.lost = if self.begun { self.lost } else { Some(0) };
@@ -209,45 +206,18 @@ impl Row {
 }
 
 /// The columns, the most important one first: on a narrow terminal the last ones go.
-const IMPORTANCE: [&str; 14] = [
-    "MISSED",
-    "LAXITY MIN",
-    "CPU",
-    "RESP MAX",
-    "DEADLINE",
-    "DONE",
-    "EXEC MAX",
-    "RESP P99",
-    "RESP MEAN",
-    "EXEC MEAN",
-    "BUDGET",
-    "PERIOD",
-    "PREEMPT",
-    "MIGRATE",
-];
+const IMPORTANCE: &str = "MISSED|LAXITY MIN|CPU|RESP MAX|DEADLINE|DONE|EXEC MAX|RESP P99|RESP MEAN|EXEC MEAN|BUDGET|\
+                          PERIOD|PREEMPT|MIGRATE";
 /// Width of the most important columns beside a task's name, plus the least width of a name.
 const BESIDE_NAMES: usize = 40;
 const NAME_MIN: usize = 12;
 
 /// Names are cut where they would leave no room for numbers.
 fn table(rows: &[&Row], columns: usize) -> Table {
-    let mut table = Table::new(&[
-        "TASK",
-        "CPU",
-        "EXEC MEAN",
-        "EXEC MAX",
-        "BUDGET",
-        "PERIOD",
-        "DEADLINE",
-        "RESP MEAN",
-        "RESP P99",
-        "RESP MAX",
-        "LAXITY MIN",
-        "MISSED",
-        "DONE",
-        "PREEMPT",
-        "MIGRATE",
-    ]);
+    let mut table = Table::headed(
+        "TASK|CPU|EXEC MEAN|EXEC MAX|BUDGET|PERIOD|DEADLINE|RESP MEAN|RESP P99|RESP MAX|LAXITY MIN|MISSED|DONE|PREEMPT|\
+         MIGRATE",
+    );
     let span = |ns: Option<u64>| or_dash(ns.map(|ns| time(Span::from_ns(ns))));
     for row in rows {
         let (execution, response) = (row.executions.summary(), row.responses.summary());
@@ -285,14 +255,12 @@ fn cropped(text: &str, columns: usize) -> String {
     cut
 }
 
-/// A line of the screen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Line {
     pub(super) text: String,
     pub(super) kind: Kind,
 }
 
-/// How a line is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Plain,
@@ -316,7 +284,6 @@ pub(super) struct View {
     pub(super) sort: Sort,
     reverse: bool,
     pub(super) filter: String,
-    /// Keys go into the filter.
     editing: bool,
     pub(super) paused: bool,
     offset: usize,
@@ -331,7 +298,7 @@ impl View {
 
     /// The columns, that of the order right after what nobody may overlook.
     fn importance(&self) -> Vec<&'static str> {
-        let mut columns = IMPORTANCE.to_vec();
+        let mut columns: Vec<&str> = IMPORTANCE.split('|').collect();
         let sorted = match self.sort {
             Sort::Execution => "EXEC MAX",
             Sort::Response => "RESP MAX",

@@ -30,7 +30,6 @@ const ISOLATION: f64 = 3.0;
 /// After a round. A full queue of other traffic takes 0.13 s on the narrow link.
 const DRAIN: Span = Span::from_ms(300);
 
-/// How the nodes' devices are set up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Setup {
     /// As they are.
@@ -62,13 +61,11 @@ impl Setup {
     }
 }
 
-/// The rounds of a set-up.
 #[derive(Default)]
 struct Rounds {
     delays: Vec<Delay>,
     /// From the creation of a message to its server.
     one_way: Vec<Span>,
-    /// Messages without an answer.
     lost: u64,
     sender_late: Span,
     other: u64,
@@ -88,7 +85,6 @@ impl Rounds {
         self.stopped |= ran.stopped;
     }
 
-    /// Round trips of a node's client.
     fn of(&self, node: usize) -> Vec<Delay> {
         self.delays.iter().copied().filter(|delay| delay.client == node).collect()
     }
@@ -104,7 +100,6 @@ impl Rounds {
     }
 }
 
-/// The value below which so many of a thousand values are.
 fn rank(mut values: Vec<Span>, per_mille: usize) -> Option<Span> {
     values.sort_unstable();
     let last = values.len().checked_sub(1)?;
@@ -122,7 +117,6 @@ fn spread(values: Vec<Span>) -> Span {
     most.unwrap_or(Span::ZERO).saturating_sub(least.unwrap_or(Span::ZERO))
 }
 
-/// The size of the smallest sample.
 fn fewest(sizes: impl IntoIterator<Item = usize>) -> u64 {
     sizes.into_iter().min().unwrap_or(0) as u64
 }

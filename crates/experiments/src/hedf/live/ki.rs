@@ -49,7 +49,6 @@ fn set_ups() -> [Setup; 3] {
 /// The local task's WCET in the paper and here.
 const LOCAL: [&str; 2] = ["wcet = \"50ms\"", "wcet = \"45ms\""];
 
-/// The results of a receiving hop.
 struct Hop {
     name: &'static str,
     paper: Option<f64>,
@@ -62,7 +61,6 @@ struct Hop {
     excused: u64,
 }
 
-/// The results of a set-up.
 struct Ran {
     hops: Vec<Hop>,
     relayed: Relayed,
@@ -189,7 +187,6 @@ fn wait(
     nodes.into_iter().map(Running::output).collect::<Result<Vec<_>, _>>().map(Some)
 }
 
-/// How a node is started.
 struct Node {
     number: usize,
     /// In the path.
@@ -334,7 +331,6 @@ fn table(all: &[Ran]) -> Comparison {
     }
 }
 
-/// The relay of each set-up.
 fn relays(all: &[Ran]) -> Comparison {
     let ms = |span: Span| Some(span.as_ns() as f64 / 1e6);
     let row = |ran: &Ran| {

@@ -27,7 +27,6 @@ const STABLE: f64 = 1.0;
 /// The same between a simulated and a live rate.
 const ALIKE: f64 = 10.0;
 
-/// A measurement and its simulation.
 #[derive(Clone, Copy, Default)]
 struct Both {
     simulated: Outcome,
@@ -155,7 +154,6 @@ impl Measured {
         DEADLINES.iter().zip(&self.all).map(table).collect()
     }
 
-    /// How many messages stand behind the rates.
     fn counts(&self) -> Comparison {
         let row = |(i, at): (usize, &usize)| {
             let values = |pick: fn(&Both) -> u64| {
@@ -201,13 +199,11 @@ impl Measured {
         DEADLINES.iter().zip(&self.all).map(picture).collect()
     }
 
-    /// The fewest messages behind a rate.
     fn fewest(&self) -> u64 {
         let each = self.all.iter().flatten().flatten();
         each.map(|both| both.simulated.messages.min(both.live.messages)).min().unwrap_or(0)
     }
 
-    /// The live miss rates of a rule at a D.
     fn rates(&self, i: usize, rule: Order) -> Vec<f64> {
         let k = RULES.iter().position(|of| *of == rule).unwrap_or(0);
         self.all.get(i).map_or_else(Vec::new, |of| of[k].iter().map(|both| both.live.missed()).collect())
@@ -281,7 +277,6 @@ impl Measured {
         );
     }
 
-    /// Whether live rates are those of the simulation.
     fn claim_alike(&self, findings: &mut Findings) {
         let each = self.all.iter().flat_map(|of| of.iter().flatten());
         let off = each.map(|both| (both.live.missed() - both.simulated.missed()).abs());

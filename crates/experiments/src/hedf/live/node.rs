@@ -22,7 +22,6 @@ use crate::failure::Failure;
 
 /// Threads of nodes sleep between packets, so other threads of their CPUs go on.
 const PRIORITY: u8 = 10;
-/// Bytes of a socket's buffer.
 const BUFFER: usize = 4 << 20;
 /// A socket with the smallest buffer reports room when it holds less than this.
 const UNSENT_MAX: u64 = 2_304;
@@ -35,7 +34,6 @@ const BULK: (usize, Span) = (1_472, Span::from_ms(5));
 const REQUEST: usize = 0;
 const REPLY: usize = 1;
 
-/// A message, as its client saw it.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct ClientRecord {
     pub(in super::super) client: usize,
@@ -58,7 +56,6 @@ impl ClientRecord {
     }
 }
 
-/// The results of a node.
 pub(super) struct NodeReport {
     pub(super) messages: Vec<ClientRecord>,
     /// How long the device held answers of this node, by client and number of the request.
@@ -175,7 +172,6 @@ impl<'a> Node<'a> {
         self.report
     }
 
-    /// When the next frame is due on this machine.
     fn due(&self) -> Option<Time> {
         let due = self.client.due(self.run.cluster)?;
         let due = Time::ZERO.saturating_add(self.run.slow(due.saturating_since(Time::ZERO)));
@@ -186,7 +182,6 @@ impl<'a> Node<'a> {
         !self.run.cluster.blocks || self.own == 0
     }
 
-    /// Makes the messages of a frame that is due.
     fn frames(&mut self) {
         let Some(due) = self.due() else { return };
         if !self.may_send_frame() {
@@ -229,7 +224,6 @@ impl<'a> Node<'a> {
         self.enter(Outgoer { to: server, wire, place });
     }
 
-    /// A message goes into the queue, or to the kernel.
     fn enter(&mut self, outgoer: Outgoer) {
         let tag = self.out.len();
         self.out.push(outgoer);
@@ -299,7 +293,6 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Reads the kernel's stamps of the packets that have left.
     fn stamps(&mut self) {
         if self.narrow.is_some() {
             return;

@@ -73,7 +73,6 @@ impl Delay {
     }
 }
 
-/// The results of a relay.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Relayed {
     pub(super) passed: u64,
@@ -83,9 +82,7 @@ pub(super) struct Relayed {
     /// How much later than drawn a datagram was sent: at most, and in the mean.
     pub(super) late: Span,
     pub(super) late_mean: Span,
-    /// Datagrams that found no room.
     pub(super) lost: u64,
-    /// Datagrams that the kernel refused.
     pub(super) refused: u64,
 }
 
@@ -96,13 +93,11 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Listens in the namespace of `end`.
     pub(super) fn open(end: &End, at: SocketAddr, to: SocketAddr, delay: Delay) -> Result<Relay, Failure> {
         let bind = || Datagrams::bind(at, 0, BUFFER, Span::from_ms(1)).map_err(Failure::trouble);
         Ok(Relay { socket: super::at(end, bind)?, to: to.into(), delay })
     }
 
-    /// Passes datagrams on until it is told to stop.
     pub(super) fn run(self, stop: &AtomicBool) -> Relayed {
         // If the kernel refuses it, the error of the relay shows it.
         let _class = ClassGuard::enter(&Class::Fifo { priority: PRIORITY }).ok();

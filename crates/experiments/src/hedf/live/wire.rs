@@ -3,12 +3,10 @@
 
 use takt_model::Time;
 
-/// Bytes of a message.
 pub(super) const LENGTH: usize = 400;
 const HEAD: usize = 32;
 const MAGIC: u32 = u32::from_le_bytes(*b"hedf");
 
-/// The kind of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Request = 1,
@@ -19,9 +17,7 @@ pub(super) enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wire {
     pub(super) kind: Kind,
-    /// The node that made the request.
     pub(super) client: u16,
-    /// Its number at its client.
     pub(super) number: u64,
     pub(super) deadline: Time,
     /// When the request came to the server; zero in requests.

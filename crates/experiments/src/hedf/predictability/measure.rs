@@ -11,7 +11,6 @@ use takt_sim::{SimOptions, simulate};
 use super::ring::{FRAME, NODES};
 use crate::failure::Failure;
 
-/// The numbers of one system.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
     /// End-to-end responses, by flow.
@@ -34,7 +33,6 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Percent of the deadlines that were missed.
     pub(super) fn miss_percent(&self) -> Option<f64> {
         (self.due > 0).then(|| self.missed as f64 * 100.0 / self.due as f64)
     }
@@ -50,7 +48,6 @@ pub(super) fn range(of: &Histogram) -> Option<u64> {
     of.summary().map(|all| all.max - all.min)
 }
 
-/// Simulates a system.
 pub(super) fn run(system: &System, seed: u64, duration: Span) -> Result<Outcome, Failure> {
     let mut counter = Counter::new(system);
     simulate(system, &SimOptions { duration, seed, node: None }, &mut counter)

@@ -17,7 +17,6 @@ const TABLE: Span = Span::from_ms(1);
 pub(super) const MESSAGE: Span = Span::from_us(50);
 /// The least distance of messages of a flow, where a sending task keeps them apart.
 pub(super) const SEND_GAP: Span = Span::from_ms(10);
-/// The cost of a switch.
 pub(super) const SWITCH: Span = Span::from_us(10);
 /// The range of network delays in [HEDF Fig. 4], without bandwidth shares.
 const DELAY: (Span, Span) = (Span::from_us(140), Span::from_us(1_110));

@@ -47,7 +47,6 @@ pub(super) fn csv(outcome: &ProbeOutcome, target: &Target, mut out: Box<dyn Writ
     target.check(out.flush())
 }
 
-/// The distributions up to their 99.9th percentiles.
 pub(super) fn svg(mode: &str, figures: &Figures) -> String {
     let curves = [
         ("round trip", &figures.round_trip),
@@ -63,13 +62,13 @@ pub(super) fn svg(mode: &str, figures: &Figures) -> String {
         colour,
     });
     let figure = Figure {
-        title: format!("takt net probe {mode}"),
-        x: "microseconds, up to the 99.9th percentile".to_owned(),
-        y: "share of messages".to_owned(),
-        series: series.collect(),
-        rules: Vec::new(),
         y_max: Some(1.0),
-        x_from_zero: true,
+        ..Figure::new(
+            format!("takt net probe {mode}"),
+            "microseconds, up to the 99.9th percentile",
+            "share of messages",
+            series.collect(),
+        )
     };
     figure.svg("probe", true)
 }

@@ -43,8 +43,7 @@ pub(super) fn text(mode: &str, spec: &ProbeSpec, outcome: &ProbeOutcome, figures
 }
 
 fn servers(outcome: &ProbeOutcome) -> String {
-    let head = ["SERVER", "SENT", "ARRIVED", "LOST", "TWICE", "REORDERED", "ASKED", "ANSWERED", "THROUGHPUT"];
-    let mut table = Table::new(&head);
+    let mut table = Table::headed("SERVER|SENT|ARRIVED|LOST|TWICE|REORDERED|ASKED|ANSWERED|THROUGHPUT");
     for server in &outcome.servers {
         let came = server.arrived;
         table.row(vec![
@@ -143,7 +142,6 @@ fn one_way(text: &mut String, spec: &ProbeSpec, outcome: &ProbeOutcome, figures:
     }
 }
 
-/// How many missed their deadlines.
 fn missed(figures: &Figures) -> String {
     let by_round_trip = format!("{} missed by the round trip", figures.missed_round_trip);
     if figures.one_way_max.count() == 0 {
