@@ -114,7 +114,6 @@ pub struct takt_event {
 }
 
 impl takt_event {
-    /// No event.
     const NONE: takt_event = takt_event {
         kind: 0,
         source: 0,

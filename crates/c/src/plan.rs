@@ -324,7 +324,6 @@ unsafe fn in_mode(
     })
 }
 
-/// A built-in strategy.
 fn builtin(name: &str) -> Result<Builtin, Wrong> {
     Builtin::by_name(name).ok_or_else(|| {
         let known: Vec<&str> = Builtin::ALL.iter().map(|builtin| builtin.name()).collect();

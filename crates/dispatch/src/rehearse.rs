@@ -20,7 +20,6 @@ use crate::ring::Ring;
 /// The most facts of one instant on one CPU. Further facts are lost and counted.
 const RECORDS: usize = 1 << 14;
 
-/// A started job.
 struct Started {
     upcall: Upcall,
     /// The CPU time that it still needs.
@@ -256,7 +255,6 @@ impl<'a> Cpu<'a> {
         true
     }
 
-    /// Stops dropped jobs.
     fn stop_dropped(&mut self) {
         while let Some((slot, number)) = self.core.take_stopped() {
             self.started.retain(|started| started.upcall.slot != slot || started.upcall.number != number);
@@ -301,7 +299,6 @@ impl<'a> Cpu<'a> {
         false
     }
 
-    /// The time of the next event on this CPU.
     fn next(&self, now: Time) -> Option<Time> {
         let runs = self.running.and_then(|(slot, since)| since.checked_add(self.started.get(self.at(slot)?)?.left));
         let releases = self.sources.iter().filter_map(|source| Some(source.peek()?.release)).min();

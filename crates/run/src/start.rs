@@ -67,7 +67,6 @@ impl Prepared {
         self.flows().map_or(&self.system, |plan| &plan.original)
     }
 
-    /// The plan of a node with flows.
     fn flows(&self) -> Option<&Arc<NodePlan>> {
         self.managed.as_ref()?.node.as_ref()
     }
@@ -310,7 +309,6 @@ impl Ready {
     }
 }
 
-/// Resources of a run.
 struct RunResources<'a> {
     signals: &'a StopSignals,
     cpus: &'a [u32],

@@ -21,7 +21,6 @@ use crate::verdict::{Answer, Bound, Verdict};
 pub(crate) enum Tasks {
     /// Fixed priorities.
     Fp(Vec<FpTask>),
-    /// EDF.
     Edf(Vec<EdfTask>),
 }
 

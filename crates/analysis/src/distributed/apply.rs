@@ -85,7 +85,6 @@ impl Distributed {
         self.open.iter().enumerate().find_map(|(flow, why)| Some((flow, why.clone()?)))
     }
 
-    /// Whether the test covers a node.
     pub(crate) fn covers(&self, node: NodeId) -> bool {
         self.concerned[node.index()] && self.refused[node.index()].is_none()
     }
@@ -111,7 +110,6 @@ impl Distributed {
         }
     }
 
-    /// The report on a covered node.
     pub(crate) fn node(&self, system: &System, node: NodeId) -> TestReport {
         let i = node.index();
         let (spec, bound) = (&system.nodes[i], self.found.nodes[i]);
@@ -211,7 +209,6 @@ impl Distributed {
         }
     }
 
-    /// The reports on every flow.
     pub(crate) fn flows(&self, system: &System) -> Vec<TestReport> {
         system.flows.iter().enumerate().map(|(i, flow)| self.flow(system, i, flow)).collect()
     }

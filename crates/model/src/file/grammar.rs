@@ -17,7 +17,6 @@ pub(crate) struct Table {
     pub rule: Rule,
 }
 
-/// One key.
 #[derive(Debug)]
 pub(crate) struct Key {
     /// As the file writes it.
@@ -39,7 +38,6 @@ pub(crate) enum Rule {
     Free,
     /// One of these and no other of them.
     One {
-        /// The keys.
         keys: &'static [&'static str],
         /// The error where none is there.
         none: &'static str,
@@ -62,27 +60,21 @@ pub(crate) enum Kind {
     Text,
     /// The name of something in the file.
     NameOf(&'static str),
-    /// The path of a file.
     Path,
     /// A duration; zero only where `zero`.
     Span {
-        /// Whether zero is a value.
         zero: bool,
     },
     /// A signed duration.
     Shift,
-    /// A size.
     Size,
     /// A rate above zero.
     Rate,
     /// An integer in a range, both ends included.
     Int {
-        /// The least.
         least: u32,
-        /// The most.
         most: u32,
     },
-    /// The version of the format.
     Version,
     /// A number between 0 and 1 with at most nine decimals.
     Probability,
@@ -96,7 +88,6 @@ pub(crate) enum Kind {
     List(&'static Kind),
     /// An array of exactly these.
     Tuple(&'static [Kind]),
-    /// A table.
     Table(&'static Table),
     /// `[[...]]`, or an array of inline tables.
     Tables(&'static Table),
@@ -131,11 +122,8 @@ const AUTO: Kind = Kind::Either(&[Kind::Choice(&["auto"]), POSITIVE]);
 const IMPORTANCE: Kind = Kind::Int { least: 0, most: u32::MAX };
 const PRIORITY: Kind = Kind::Int { least: 1, most: u32::MAX };
 
-/// The words of `criticality`.
 pub(crate) const CRITICALITIES: &[&str] = &["high", "low"];
-/// The words of `placement`.
 pub(crate) const PLACEMENTS: &[&str] = &["global", "partitioned", "clustered"];
-/// The words of `arrivals`.
 const ARRIVALS: &[&str] = &["table", "interrupt", "cyclic"];
 /// The words of `fit`, in the order of [`crate::Fit`].
 pub(crate) const FITS: &[&str] = &["first-fit", "best-fit", "worst-fit", "next-fit", "ilp"];

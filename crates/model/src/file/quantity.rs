@@ -140,7 +140,6 @@ pub(crate) enum QuantityError {
     NoUnit,
     /// A unit that the dimension lacks.
     UnknownUnit {
-        /// The unit.
         unit: String,
         /// The value with the unit that was probably meant.
         close: Option<String>,
@@ -211,12 +210,10 @@ pub(crate) fn shift(text: &str) -> Result<Lateness, QuantityError> {
     Ok(Lateness::from_ns(if negative { -ns } else { ns }))
 }
 
-/// A size.
 pub(crate) fn size(text: &str) -> Result<Bytes, QuantityError> {
     SIZE.parse(text).map(Bytes::new)
 }
 
-/// A rate.
 pub(crate) fn rate(text: &str) -> Result<Rate, QuantityError> {
     RATE.parse(text).map(Rate::from_bps)
 }
