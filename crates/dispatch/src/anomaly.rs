@@ -35,13 +35,8 @@ impl<'a> IntoIterator for &'a Anomalies {
 /// One line each, without a newline at the end.
 impl fmt::Display for Anomalies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, anomaly) in self.0.iter().enumerate() {
-            if i > 0 {
-                f.write_str("\n")?;
-            }
-            f.write_str(&one_line(&anomaly.to_string()))?;
-        }
-        Ok(())
+        let lines: Vec<String> = self.0.iter().map(|anomaly| one_line(&anomaly.to_string()).into_owned()).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 
