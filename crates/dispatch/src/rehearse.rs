@@ -166,10 +166,8 @@ impl Plan {
             merger.drain(|_| now, sink);
             let next = cpus.iter().filter_map(|cpu| cpu.next(now)).chain(switches.peek().map(|(at, _)| *at));
             let next = next.chain(controller.as_ref().map(Controller::window_end)).min();
-            match next.filter(|next| *next < end) {
-                Some(next) => now = next,
-                None => break,
-            }
+            let Some(next) = next.filter(|next| *next < end) else { break };
+            now = next;
         }
         // A job that completes exactly at the end is complete.
         for cpu in &mut cpus {

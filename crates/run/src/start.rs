@@ -643,10 +643,7 @@ fn duties(
             (None, ..) => None,
         });
     }
-    match handlers.first() {
-        Some(task) => Err(RunError::NoHandled { task: task.clone() }),
-        None => Ok(duties),
-    }
+    handlers.first().map_or(Ok(duties), |task| Err(RunError::NoHandled { task: task.clone() }))
 }
 
 /// A run that its handle changes.

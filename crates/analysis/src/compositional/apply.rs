@@ -262,10 +262,7 @@ pub(crate) fn mpr(unit: &Unit, carried: &Carried) -> Result<TestResult, String> 
             reports.push(report(task, Answer::Yes, response));
         }
     }
-    let verdict = match why {
-        Some(why) => Verdict::NotProven { why },
-        None => Verdict::Schedulable { bounds },
-    };
+    let verdict = why.map_or(Verdict::Schedulable { bounds }, |why| Verdict::NotProven { why });
     Ok((verdict, reports, figures))
 }
 
@@ -336,10 +333,7 @@ fn by_responses_within(
         }
         reports.push(report(task, answer, wcrt));
     }
-    let verdict = match why {
-        Some(why) => Verdict::NotProven { why },
-        None => Verdict::Schedulable { bounds },
-    };
+    let verdict = why.map_or(Verdict::Schedulable { bounds }, |why| Verdict::NotProven { why });
     (verdict, reports)
 }
 

@@ -151,10 +151,7 @@ fn task(thread: &Thread, notes: &mut Notes) -> Option<Task> {
         return None;
     };
     let events = thread.phases.iter().flat_map(|phase| &phase.events);
-    let wss = events.filter_map(|event| match event.action {
-        Action::Mem(bytes) => Some(bytes),
-        _ => None,
-    });
+    let wss = events.filter_map(|event| if let Action::Mem(bytes) = event.action { Some(bytes) } else { None });
     Some(Task {
         node: NodeId(0),
         cpus: thread.cpus,
