@@ -207,8 +207,7 @@ static LINK_TABLE: Table = Table {
 
 static BUCKET_TABLE: Table = Table {
     noun: "token bucket",
-    doc: "A token bucket (σ, ρ) as HTB keeps it: in any time t no more than `burst` + `rate` t and one message \
-          more.",
+    doc: "A token bucket (σ, ρ) as HTB keeps it: in any time t no more than `burst` + `rate` t and one message more.",
     rule: Rule::Free,
     keys: &[
         key("burst", Kind::Size, "σ: at least the largest message.").required(),
@@ -247,8 +246,7 @@ static CLOCK_TABLE: Table = Table {
             "drift-ppm",
             Kind::Int { least: 0, most: Clock::DRIFT_PPM_MAX },
             "Every clock's rate differs from that of true time by at most this many parts per million. It \
-             concerns what goes between nodes: all times of a node's own tasks, executions too, are by its own \
-             clock.",
+             concerns what goes between nodes: all times of a node's own tasks, executions too, are by its own clock.",
         )
         .default("0"),
         key("error", SPAN, "Largest error of an instant that is converted from one node's clock to another's.")
@@ -381,8 +379,7 @@ static COMPONENT_TABLE: Table = Table {
             "budget",
             AUTO,
             "Budget per period, at most the period (on each of its CPUs), or `\"auto\"`: `size` computes the \
-             least, in multiples of the \
-             quantum.",
+             least, in multiples of the quantum.",
         )
         .default("\"auto\""),
         key("quantum", POSITIVE, "Granularity of period, budget and decisions; at most the period.")
@@ -391,8 +388,7 @@ static COMPONENT_TABLE: Table = Table {
             "cpus",
             Kind::Int { least: 1, most: CpuSet::CPUS_MAX },
             "On how many CPUs it may run at once: the budget is that of all together. At most those of the \
-             node, and of the component around \
-             it.",
+             node, and of the component around it.",
         )
         .default("1"),
         key(
@@ -463,8 +459,7 @@ static TASK_TABLE: Table = Table {
             "sections",
             Kind::List(&POSITIVE),
             "Limited preemption: the parts of a job, in order, between which alone it may be preempted (fixed \
-             preemption points). They add up to the wcet. Instead of \
-             `final-section`.",
+             preemption points). They add up to the wcet. Instead of `final-section`.",
         )
         .default("none: preempted anywhere"),
         key("exec", Kind::Either(&[Kind::Choice(&["wcet"]), Kind::Table(&EXEC_TABLE)]), "Actual execution times.")
@@ -553,8 +548,7 @@ static FLOW_TABLE: Table = Table {
             "hop-deadlines",
             Kind::List(&POSITIVE),
             "Relative deadlines of the jobs on its hops, each from that of the hop before; one a node of the \
-             path, and one for the reply. Together at most the deadline. `takt size` chooses \
-             them.",
+             path, and one for the reply. Together at most the deadline. `takt size` chooses them.",
         )
         .default("even shares of the deadline"),
     ],
