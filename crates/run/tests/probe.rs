@@ -15,7 +15,7 @@ use takt_linux::outgoing::Transport;
 use takt_linux::seqpacket::{Listener, Received};
 use takt_linux::tc::{self, Device, Plan, Rule};
 use takt_model::{Bucket, Bytes, Link, Rate, Span, Time};
-use takt_net::probe::{Frames, HEAD, Head, Pace, ProbeMessage, ScheduleSpec, ServerCounts};
+use takt_net::probe::{HEAD, Head, Pace, ProbeMessage, ScheduleSpec};
 use takt_net::{LateRule, Order};
 use takt_run::broker::{Broker, BrokerSpec};
 use takt_run::probe::{

@@ -2,6 +2,8 @@
 
 use std::io::{Read as _, Write as _};
 
+use takt_net::probe::{Frames, ServerCounts};
+
 use super::*;
 
 const WELCOME: ProbeMessage = ProbeMessage::Welcome { clock_port: 9, sink_port: 9, kernel_stamps: false };
