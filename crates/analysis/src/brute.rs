@@ -18,7 +18,6 @@ pub(crate) fn realistic(number: u64, utilization: f64, deadline: f64) -> Vec<Dra
     set.tasks
 }
 
-/// A job in the schedule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     pub(crate) task: usize,

@@ -1,6 +1,6 @@
 //! The catalogue of tests: name, decision, preconditions, cost and source of each.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 macro_rules! tests {
     ($($(#[$doc:meta])* $id:ident => { $name:literal, $kind:ident, $decides:literal, $preconditions:literal,
@@ -256,7 +256,8 @@ tests! {
 }
 
 /// How far a test's answer reaches.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// Its yes is a proof; otherwise it says nothing.
     Sufficient,
@@ -278,18 +279,16 @@ impl Kind {
     }
 }
 
-impl Serialize for Kind {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
 /// The description of a test in `check --list`.
-#[derive(Clone, Copy, Debug)]
+///
+/// Serialises to `{"test", "kind", "decides", "preconditions", "cost", "source"}`.
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct TestInfo {
     /// Which.
+    #[serde(skip)]
     pub id: TestId,
     /// Its name, as in the JSON contract; docs/reference/tests/NAME.md says more.
+    #[serde(rename = "test")]
     pub name: &'static str,
     /// How far its answer reaches.
     pub kind: Kind,
@@ -301,21 +300,6 @@ pub struct TestInfo {
     pub cost: &'static str,
     /// Who found it.
     pub source: &'static str,
-}
-
-/// Serialises to `{"test", "kind", "decides", "preconditions", "cost", "source"}`.
-impl Serialize for TestInfo {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        use serde::ser::SerializeStruct;
-        let mut form = serializer.serialize_struct("TestInfo", 6)?;
-        form.serialize_field("test", self.name)?;
-        form.serialize_field("kind", &self.kind)?;
-        form.serialize_field("decides", self.decides)?;
-        form.serialize_field("preconditions", self.preconditions)?;
-        form.serialize_field("cost", self.cost)?;
-        form.serialize_field("source", self.source)?;
-        form.end()
-    }
 }
 
 /// All tests of this version, the cheapest first within a scope.

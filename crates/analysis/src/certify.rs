@@ -110,7 +110,6 @@ fn proven(system: &System) -> Result<Certificate, Uncertified> {
     Ok(certificate)
 }
 
-/// The CPUs of a unit.
 fn cpus_of(system: &System, unit: &Unit) -> Vec<u32> {
     let mut cpus = takt_model::CpuSet::default();
     for task in &unit.tasks {

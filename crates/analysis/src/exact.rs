@@ -20,10 +20,8 @@ pub(crate) fn compare_sum(terms: impl Iterator<Item = (u64, u64)> + Clone, limit
     let (mut low, mut count) = (0u128, 0u128);
     for (numerator, denominator) in terms.clone() {
         let scaled = u128::from(numerator) << FRACTION_BITS;
-        match low.checked_add(scaled / u128::from(denominator)) {
-            Some(sum) => low = sum,
-            None => return Some(Ordering::Greater),
-        }
+        let Some(sum) = low.checked_add(scaled / u128::from(denominator)) else { return Some(Ordering::Greater) };
+        low = sum;
         count += 1;
     }
     if low > target {

@@ -467,7 +467,7 @@ impl Placer<'_> {
             }
             said.push(report.verdict.why().to_owned());
         }
-        let load = sum_ppm(unit_loads(&unit)).map_or("?".to_owned(), percent);
+        let load = sum_ppm(unit.tasks.iter().map(|task| (task.c, task.t))).map_or("?".to_owned(), percent);
         let more: Vec<&str> = tests[1..].iter().map(|test| test.name()).collect();
         let more = if more.is_empty() { String::new() } else { format!(" (nor do {} prove it)", more.join(", ")) };
         Err(format!("{} at {load}: {}{more}", tests[0].name(), said[0]))
@@ -502,8 +502,4 @@ fn tests(unit: &Unit) -> &'static [TestId] {
 
 fn load(task: &Task) -> (u64, u64) {
     (task.wcet.as_ns(), task.period.as_ns())
-}
-
-fn unit_loads(unit: &Unit) -> impl Iterator<Item = (u64, u64)> {
-    unit.tasks.iter().map(|task| (task.c, task.t))
 }

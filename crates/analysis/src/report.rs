@@ -34,6 +34,14 @@ fn known<S: Serializer>(answer: &Answer, serializer: S) -> Result<S::Ok, S::Erro
     answer.known().serialize(serializer)
 }
 
+pub(crate) fn as_ns<S: Serializer>(span: &Span, serializer: S) -> Result<S::Ok, S::Error> {
+    span.as_ns().serialize(serializer)
+}
+
+pub(crate) fn as_ns_or_null<S: Serializer>(span: &Option<Span>, serializer: S) -> Result<S::Ok, S::Error> {
+    span.map(Span::as_ns).serialize(serializer)
+}
+
 impl CheckReport {
     /// The tightest proven response-time bound of a task. If all bounds exceed the deadline, but a
     /// test proves the deadline, the deadline is the bound.
@@ -155,34 +163,27 @@ impl Serialize for TestReport {
 /// The result for a flow.
 ///
 /// Serialises to `{"flow", "verdict", "end_to_end_ns", "deadline_ns"}`.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct FlowReport {
     /// Its name.
     pub flow: String,
     /// Whether its end-to-end deadline is proven.
     pub verdict: Answer,
     /// Upper bound of the time from its arrival on the first node to its end on the last one, where one is proven.
+    #[serde(rename = "end_to_end_ns", serialize_with = "as_ns_or_null")]
     pub end_to_end: Option<Span>,
     /// Its end-to-end deadline.
+    #[serde(rename = "deadline_ns", serialize_with = "as_ns")]
     pub deadline: Span,
 }
 
-impl Serialize for FlowReport {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        use serde::ser::SerializeStruct;
-        let mut form = serializer.serialize_struct("FlowReport", 4)?;
-        form.serialize_field("flow", &self.flow)?;
-        form.serialize_field("verdict", &self.verdict)?;
-        form.serialize_field("end_to_end_ns", &self.end_to_end.map(Span::as_ns))?;
-        form.serialize_field("deadline_ns", &self.deadline.as_ns())?;
-        form.end()
-    }
-}
-
 /// One task in one test.
-#[derive(Clone, PartialEq, Eq, Debug)]
+///
+/// Serialises to `{"task", "verdict", "wcrt_ns", "deadline_ns"}`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct TaskReport {
     /// Which.
+    #[serde(skip)]
     pub id: TaskId,
     /// Its name.
     pub task: String,
@@ -190,29 +191,11 @@ pub struct TaskReport {
     pub verdict: Answer,
     /// Upper bound of its response time (completion minus nominal arrival; from its own release for a
     /// chain's successor), where the test has one.
+    #[serde(rename = "wcrt_ns", serialize_with = "as_ns_or_null")]
     pub wcrt: Option<Span>,
     /// Its relative deadline.
+    #[serde(rename = "deadline_ns", serialize_with = "as_ns")]
     pub deadline: Span,
-}
-
-/// Serialises to `{"task", "verdict", "wcrt_ns", "deadline_ns"}`.
-impl Serialize for TaskReport {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Form<'a> {
-            task: &'a str,
-            verdict: Answer,
-            wcrt_ns: Option<u64>,
-            deadline_ns: u64,
-        }
-        Form {
-            task: &self.task,
-            verdict: self.verdict,
-            wcrt_ns: self.wcrt.map(Span::as_ns),
-            deadline_ns: self.deadline.as_ns(),
-        }
-        .serialize(serializer)
-    }
 }
 
 /// A condition in one line, such as "the utilization: 90 % of 100 %, 10 % to spare".

@@ -31,7 +31,6 @@ pub(crate) fn cpus_name(cpus: &CpuSet) -> String {
 pub(crate) struct View {
     /// "n1", or "n1@2s:muf" for a mode.
     pub(crate) scope: String,
-    /// The strategy's name.
     pub(crate) strategy: String,
     /// Pieces that can be analysed apart.
     pub(crate) units: Vec<Unit>,
@@ -54,7 +53,6 @@ pub(crate) struct Unit {
     pub(crate) levels: Vec<PlanLevel>,
     /// In file order.
     pub(crate) tasks: Vec<UnitTask>,
-    /// Overheads.
     pub(crate) costs: Option<Costs>,
     /// The time that ordinary threads take.
     pub(crate) ordinary: Option<Ordinary>,

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use takt_model::{Span, TaskId};
 
 /// The verdict of one test about one scope, with its evidence.
@@ -156,8 +156,9 @@ pub struct Bound {
     pub wcrt: Span,
 }
 
-/// Yes, no, or "this test cannot tell".
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+/// Yes, no, or "this test cannot tell". Serialises as `"yes"`, `"no"`, `"unknown"`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
 #[must_use]
 pub enum Answer {
     /// Schedulable.
@@ -196,12 +197,5 @@ impl Answer {
             (Answer::Yes, Answer::Yes) => Answer::Yes,
             _ => Answer::Unknown,
         }
-    }
-}
-
-/// Serialises as `"yes"`, `"no"`, `"unknown"`.
-impl Serialize for Answer {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
     }
 }

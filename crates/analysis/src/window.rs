@@ -66,7 +66,6 @@ pub(crate) struct Slot {
     pub(crate) burst: u64,
 }
 
-/// The analysed task.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnalysedTask {
     /// C.

@@ -5,17 +5,11 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
-#include "takt.h"
+#include "check.h"
 
 static atomic_int may_return, entered;
 static atomic_ulong in_turn;
-
-static void doze(void) {
-    struct timespec ms = {0, 1000000};
-    nanosleep(&ms, NULL);
-}
 
 static void hold(const takt_job *job, void *user) {
     (void)user;
@@ -32,30 +26,6 @@ static void pair(const takt_event *events, size_t count, const takt_job *job, vo
         atomic_fetch_add(&in_turn, 1);
     }
 }
-
-static int wrong(const char *what, takt_status is) {
-    printf("%s: %s; %s\n", what, takt_status_text((uint32_t)is), takt_last_error());
-    return 1;
-}
-
-#define IS(call, status)                     \
-    do {                                     \
-        takt_status is = (call);             \
-        if (is != (status)) {                \
-            return wrong(#call, is);         \
-        }                                    \
-    } while (0)
-#define OK(call) IS(call, TAKT_STATUS_OK)
-
-/* Waits until something is so, for 20 s at most. */
-#define UNTIL(so)                                   \
-    for (int looks = 0; !(so); looks++) {           \
-        if (looks > 20000) {                        \
-            printf("it never came: %s\n", #so);     \
-            return 1;                               \
-        }                                           \
-        doze();                                     \
-    }
 
 static int full_and_in_sequence(const takt_options *options) {
     takt_operations *operations = NULL;

@@ -9,16 +9,10 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
-#include "takt.h"
+#include "check.h"
 
 static atomic_int may_return, entered;
-
-static void doze(void) {
-    struct timespec ms = {0, 1000000};
-    nanosleep(&ms, NULL);
-}
 
 /* Does not look at takt_job_must_stop. */
 static void stay(const takt_job *job, void *user) {
@@ -34,30 +28,6 @@ static void tick(const takt_job *job, void *user) {
     (void)job;
     (void)user;
 }
-
-static int wrong(const char *what, takt_status is) {
-    printf("%s: %s; %s\n", what, takt_status_text((uint32_t)is), takt_last_error());
-    return 1;
-}
-
-#define IS(call, status)                     \
-    do {                                     \
-        takt_status is = (call);             \
-        if (is != (status)) {                \
-            return wrong(#call, is);         \
-        }                                    \
-    } while (0)
-#define OK(call) IS(call, TAKT_STATUS_OK)
-
-/* Waits until something is so, for 20 s at most. */
-#define UNTIL(so)                                   \
-    for (int looks = 0; !(so); looks++) {           \
-        if (looks > 20000) {                        \
-            printf("it never came: %s\n", #so);     \
-            return 1;                               \
-        }                                           \
-        doze();                                     \
-    }
 
 static uint64_t completed(const takt_dispatcher *dispatcher, const char *operation) {
     takt_counts counts;

@@ -5,51 +5,14 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "takt.h"
+#include "check.h"
 
 enum { VALUES = 1, ALARM = 2, COUNT = 0, NAME = 1 };
 
 static const uint64_t MS = 1000000;
 static const size_t SIZES[] = {8, 16};
-
-static void doze(void) {
-    struct timespec ms = {0, 1000000};
-    nanosleep(&ms, NULL);
-}
-
-static int wrong(const char *what, takt_status is) {
-    printf("%s: %s; %s\n", what, takt_status_text((uint32_t)is), takt_last_error());
-    return 1;
-}
-
-#define IS(call, status)             \
-    do {                             \
-        takt_status is = (call);     \
-        if (is != (status)) {        \
-            return wrong(#call, is); \
-        }                            \
-    } while (0)
-#define OK(call) IS(call, TAKT_STATUS_OK)
-#define SO(so)                                 \
-    do {                                       \
-        if (!(so)) {                           \
-            printf("it is not so: %s\n", #so); \
-            return 1;                          \
-        }                                      \
-    } while (0)
-
-/* Waits until something is so, for 20 s at most. */
-#define UNTIL(so)                               \
-    for (int looks = 0; !(so); looks++) {       \
-        if (looks > 20000) {                    \
-            printf("it never came: %s\n", #so); \
-            return 1;                           \
-        }                                       \
-        doze();                                 \
-    }
 
 /* Counters are shared by threads. The builtins are there in C and in C++. */
 static unsigned long seen(unsigned long *counter) { return __atomic_load_n(counter, __ATOMIC_SEQ_CST); }

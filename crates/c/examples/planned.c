@@ -7,49 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "takt.h"
+#include "check.h"
 
 static const uint64_t MS = 1000000;
 
 static bool best_effort;
-
-static void doze(void) {
-    struct timespec ms = {0, 1000000};
-    nanosleep(&ms, NULL);
-}
-
-static int wrong(const char *what, takt_status is) {
-    printf("%s: %s; %s\n", what, takt_status_text((uint32_t)is), takt_last_error());
-    return 1;
-}
-
-#define OK(call)                             \
-    do {                                     \
-        takt_status is = (call);             \
-        if (is != TAKT_STATUS_OK) {          \
-            return wrong(#call, is);         \
-        }                                    \
-    } while (0)
-
-#define SO(so)                               \
-    do {                                     \
-        if (!(so)) {                         \
-            printf("not so: %s\n", #so);     \
-            return 1;                        \
-        }                                    \
-    } while (0)
-
-/* Waits until something is so, for 20 s at most. */
-#define UNTIL(so)                                   \
-    for (int looks = 0; !(so); looks++) {           \
-        if (looks > 20000) {                        \
-            printf("it never came: %s\n", #so);     \
-            return 1;                               \
-        }                                           \
-        doze();                                     \
-    }
 
 static takt_counts counted(const takt_dispatcher *dispatcher, const char *operation) {
     takt_counts counts;

@@ -114,7 +114,6 @@ pub struct takt_event {
 }
 
 impl takt_event {
-    /// No event.
     const NONE: takt_event = takt_event {
         kind: 0,
         source: 0,
@@ -250,9 +249,7 @@ pub unsafe extern "C" fn takt_channel_subscribe(
 ) -> takt_status {
     call(|| {
         // SAFETY: by this function's condition, here and below.
-        let channel = unsafe { object(channel, "the channel") }?;
-        // SAFETY: as above.
-        let plan = unsafe { object(plan, "the plan") }?;
+        let (channel, plan) = unsafe { (object(channel, "the channel")?, object(plan, "the plan")?) };
         // SAFETY: as above.
         let operation = unsafe { text(operation, "the operation's name") }?;
         // SAFETY: as above.

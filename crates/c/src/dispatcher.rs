@@ -260,9 +260,7 @@ pub unsafe extern "C" fn takt_dispatcher_adaptive(
 pub unsafe extern "C" fn takt_dispatcher_log(dispatcher: *mut takt_dispatcher, path: *const c_char) -> takt_status {
     call(|| {
         // SAFETY: by this function's condition, here and below.
-        let dispatcher = unsafe { object_mut(dispatcher, "the dispatcher") }?;
-        // SAFETY: as above.
-        let path = unsafe { text(path, "the path") }?;
+        let (dispatcher, path) = unsafe { (object_mut(dispatcher, "the dispatcher")?, text(path, "the path")?) };
         if dispatcher.built.is_none() {
             return Err(dispatcher.too_late("the dispatcher has started: a log is opened before that"));
         }

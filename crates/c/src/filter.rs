@@ -141,13 +141,9 @@ pub unsafe extern "C" fn takt_channel_subscribe_filter(
 ) -> takt_status {
     call(|| {
         // SAFETY: by this function's condition, here and below.
-        let channel = unsafe { object(channel, "the channel") }?;
+        let (channel, plan) = unsafe { (object(channel, "the channel")?, object(plan, "the plan")?) };
         // SAFETY: as above.
-        let plan = unsafe { object(plan, "the plan") }?;
-        // SAFETY: as above.
-        let operation = unsafe { text(operation, "the operation's name") }?;
-        // SAFETY: as above.
-        let filter = unsafe { object(filter, "the filter") }?;
+        let (operation, filter) = unsafe { (text(operation, "the operation's name")?, object(filter, "the filter")?) };
         // SAFETY: as above.
         let quality = unsafe { quality_of(filter.0.clone(), quality) };
         place(into)?;

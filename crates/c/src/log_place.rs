@@ -46,7 +46,6 @@ impl LogPlace {
         Ok(LogPlace { path: place, file: Some(file), is_new })
     }
 
-    /// Begins the log there.
     pub(crate) fn begin(self, header: &Header, definitions: &Definitions) -> Result<Log, Wrong> {
         let file = self.take().map_err(unwritten)?;
         Writer::new(file, header, definitions).map_err(unwritten)

@@ -223,9 +223,7 @@ pub unsafe extern "C" fn takt_node_new(
 pub unsafe extern "C" fn takt_node_add(node: *mut takt_node, level: *const takt_level) -> takt_status {
     call(|| {
         // SAFETY: by this function's condition, here and below.
-        let node = unsafe { object_mut(node, "the node") }?;
-        // SAFETY: as above.
-        let level = unsafe { level_of(object(level, "the level")?) }?;
+        let (node, level) = unsafe { (object_mut(node, "the node")?, level_of(object(level, "the level")?)?) };
         node.0.levels.push(level);
         Ok(())
     })
@@ -381,9 +379,7 @@ pub unsafe extern "C" fn takt_channel_traffic(
 /// `channel` is null or came from takt_channel_new, `level` is null or a string.
 unsafe fn traffic_of(channel: *const takt_channel, level: *const c_char) -> Result<Traffic, Wrong> {
     // SAFETY: by this function's condition, here and below.
-    let channel = unsafe { object(channel, "the channel") }?;
-    // SAFETY: as above.
-    let name = unsafe { text(level, "the level's name") }?;
+    let (channel, name) = unsafe { (object(channel, "the channel")?, text(level, "the level's name")?) };
     let connected = channel.connected.as_ref();
     let connected = connected.ok_or_else(|| Wrong::new(takt_status::Stopped, "the channel is not connected"))?;
     let found = connected.traffic().into_iter().find(|traffic| traffic.name == name);

@@ -258,9 +258,7 @@ pub unsafe extern "C" fn takt_operations_mode(
 ) -> takt_status {
     call(|| {
         // SAFETY: by this function's condition, here and below.
-        let operations = unsafe { object_mut(operations, "the operations") }?;
-        // SAFETY: as above.
-        let mode = unsafe { text(mode, "the mode's name") }?;
+        let (operations, mode) = unsafe { (object_mut(operations, "the operations")?, text(mode, "the mode's name")?) };
         // SAFETY: as above.
         let strategy = builtin(unsafe { text(strategy, "the strategy") }?)?;
         operations.0.modes.push(OperatingMode::new(mode, strategy.strategy()));
@@ -314,9 +312,7 @@ unsafe fn in_mode(
 ) -> takt_status {
     call(|| {
         // SAFETY: by this function's condition, here and below.
-        let operations = unsafe { object_mut(operations, "the operations") }?;
-        // SAFETY: as above.
-        let name = unsafe { text(mode, "the mode's name") }?;
+        let (operations, name) = unsafe { (object_mut(operations, "the operations")?, text(mode, "the mode's name")?) };
         // SAFETY: as above.
         let operation = unsafe { text(operation, "the operation's name") }?;
         let mode = operations.0.modes.iter_mut().find(|mode| mode.name == name);
@@ -328,7 +324,6 @@ unsafe fn in_mode(
     })
 }
 
-/// A built-in strategy.
 fn builtin(name: &str) -> Result<Builtin, Wrong> {
     Builtin::by_name(name).ok_or_else(|| {
         let known: Vec<&str> = Builtin::ALL.iter().map(|builtin| builtin.name()).collect();
@@ -440,9 +435,7 @@ pub unsafe extern "C" fn takt_plan_mode(plan: *const takt_plan, mode: *const c_c
     let mut number = usize::MAX;
     let _ = call(|| {
         // SAFETY: by this function's condition, here and below.
-        let plan = unsafe { object(plan, "the plan") }?;
-        // SAFETY: as above.
-        let name = unsafe { text(mode, "the mode's name") }?;
+        let (plan, name) = unsafe { (object(plan, "the plan")?, text(mode, "the mode's name")?) };
         let found = plan.0.mode(name);
         number = found.ok_or_else(|| Wrong::invalid(format_args!("the plan has no mode \"{name}\"")))?;
         Ok(())
@@ -469,9 +462,7 @@ pub unsafe extern "C" fn takt_plan_guarded(
     let mut length = 0;
     let _ = call(|| {
         // SAFETY: by this function's condition, here and below.
-        let plan = unsafe { object(plan, "the plan") }?;
-        // SAFETY: as above.
-        let operation = unsafe { text(operation, "the operation's name") }?;
+        let (plan, operation) = unsafe { (object(plan, "the plan")?, text(operation, "the operation's name")?) };
         let guarded = plan.0.guarded(guard, operation);
         let guarded = guarded
             .ok_or_else(|| Wrong::invalid(format_args!("plan {guard} has no critical operation \"{operation}\"")))?;

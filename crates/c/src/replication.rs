@@ -118,9 +118,7 @@ pub unsafe extern "C" fn takt_published_new(
 ) -> takt_status {
     call(|| {
         // SAFETY: by this function's condition, here and below.
-        let channel = unsafe { object(channel, "the channel") }?;
-        // SAFETY: as above.
-        let sizes = unsafe { sizes_of(kind, sizes, count) }?;
+        let (channel, sizes) = unsafe { (object(channel, "the channel")?, sizes_of(kind, sizes, count)?) };
         place(into)?;
         let published = Published::new(&channel.channel, source, kind, sizes).map_err(Wrong::invalid)?;
         // SAFETY: as above.

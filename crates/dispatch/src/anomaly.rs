@@ -35,13 +35,8 @@ impl<'a> IntoIterator for &'a Anomalies {
 /// One line each, without a newline at the end.
 impl fmt::Display for Anomalies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, anomaly) in self.0.iter().enumerate() {
-            if i > 0 {
-                f.write_str("\n")?;
-            }
-            f.write_str(&one_line(&anomaly.to_string()))?;
-        }
-        Ok(())
+        let lines: Vec<String> = self.0.iter().map(|anomaly| one_line(&anomaly.to_string()).into_owned()).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 
@@ -205,8 +200,7 @@ pub enum Anomaly {
     /// An operation waits for several operations that a mode moves apart.
     #[error(
         "operation \"{operation}\" waits for \"{first}\" and \"{other}\", which have different offsets and \
-         change with a mode: a switch between them would pair what does not belong together; give them one \
-         offset"
+         change with a mode: a switch between them would pair what does not belong together; give them one offset"
     )]
     PartedJoin {
         /// The operation.
@@ -240,8 +234,7 @@ pub enum Anomaly {
     },
     /// SCHED_FIFO does not have these priorities, or takt may not use them.
     #[error(
-        "SCHED_FIFO priorities {least} to {most} are out of range; 1 to {max} can be used, 99 is the kernel's \
-         own",
+        "SCHED_FIFO priorities {least} to {most} are out of range; 1 to {max} can be used, 99 is the kernel's own",
         max = FIFO_PRIORITY_MAX
     )]
     Priorities {
@@ -373,8 +366,7 @@ pub enum Anomaly {
     /// A task of a System may run on several CPUs.
     #[error(
         "task \"{operation}\" is bound to no single CPU of node \"{node}\", and a dispatcher queues by CPU; \
-         write cpus = [..] with one CPU, or placement = \"partitioned\" for the node, under which takt \
-         chooses"
+         write cpus = [..] with one CPU, or placement = \"partitioned\" for the node, under which takt chooses"
     )]
     Unplaced {
         /// The task.

@@ -17,7 +17,6 @@ const WORD_BITS: usize = u64::BITS as usize;
 pub(crate) struct LevelSet([u64; LevelSet::MAX / WORD_BITS]);
 
 impl LevelSet {
-    /// The most levels.
     pub(crate) const MAX: usize = 128;
 
     /// A level above the limit is a bug. Release builds ignore it.
@@ -41,7 +40,6 @@ impl LevelSet {
         LevelSet(all)
     }
 
-    /// The levels that satisfy `is_meant`.
     #[inline]
     pub(crate) fn filter(self, is_meant: impl Fn(u32) -> bool) -> LevelSet {
         let mut meant = LevelSet::default();

@@ -151,7 +151,6 @@ fn workers(plan: &Plan, threads: &[Vec<u32>]) -> usize {
     wanted + dropped + operations.min(wanted * plan.modes.len()) + demoted
 }
 
-/// The places of all operations.
 pub(crate) type Places = BTreeMap<TaskId, Place>;
 
 /// Slots number the operations of a CPU in order.

@@ -81,7 +81,6 @@ pub(crate) struct Core<T> {
 /// Arrivals until then follow the plan before.
 pub(super) const SWITCHES_MAX: usize = 128;
 
-/// The most levels.
 pub(crate) const LEVELS_MAX: usize = LevelSet::MAX;
 
 impl<T: FactSink> Core<T> {
@@ -181,7 +180,6 @@ impl<T: FactSink> Core<T> {
         self.levels.seat_count()
     }
 
-    /// The task of a slot.
     pub(crate) fn task(&self, slot: u32) -> Option<TaskId> {
         self.levels.task(slot)
     }
@@ -211,7 +209,6 @@ impl<T: FactSink> Core<T> {
         self.operations.get(slot as usize).map(|operation| operation.counts(deadline, now))
     }
 
-    /// Whether a job waits for a seat.
     pub(crate) fn is_waiting(&self, seat: u32) -> bool {
         self.levels.is_waiting(seat)
     }
@@ -359,7 +356,6 @@ impl<T: FactSink> Core<T> {
         }
     }
 
-    /// An upcall ended.
     #[inline]
     pub(crate) fn end(&mut self, upcall: Upcall, end: End, now: Time) {
         let Upcall { slot, number, deadline, .. } = upcall;

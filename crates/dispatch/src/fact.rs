@@ -4,7 +4,6 @@
 use takt_log::CancelCause;
 use takt_model::Time;
 
-/// A fact for the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fact {
     Release {
@@ -44,7 +43,6 @@ pub(crate) struct TimedFact {
     pub(crate) fact: Fact,
 }
 
-/// A receiver of facts.
 pub(crate) trait FactSink {
     fn record(&mut self, fact: TimedFact);
 }

@@ -47,7 +47,6 @@ fn to_words(timed: TimedFact) -> Words {
     [timed.at.as_ns(), code | extra << 8 | u64::from(timed.slot) << 32, timed.number, value]
 }
 
-/// A record of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Record {
     Fact(TimedFact),
@@ -86,7 +85,6 @@ fn from_words([at, what, number, value]: Words, follows: impl Fn(u32) -> bool) -
 /// The writer's end of a CPU's ring.
 pub(crate) struct FactWriter {
     ring: Arc<Ring>,
-    /// Whether the last fact was lost.
     lost: bool,
 }
 
@@ -345,7 +343,6 @@ impl CpuLog {
         }
     }
 
-    /// Forgets all jobs.
     fn forget(&mut self) {
         self.started.clear();
         self.running = None;
@@ -359,7 +356,6 @@ impl CpuLog {
         self.waiting.front() == Some(&Record::Fact(rejected))
     }
 
-    /// A started job moves to another seat.
     fn move_to(&mut self, job: JobKey, seat: u32) {
         let moved = self.started.iter_mut().chain(&mut self.running).filter(|started| started.job == job);
         moved.for_each(|started| started.seat = seat);

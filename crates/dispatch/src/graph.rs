@@ -16,7 +16,6 @@ pub(super) struct Sorted {
     pub(super) cycles: Vec<Vec<usize>>,
 }
 
-/// For each task of a System, its predecessors.
 pub(super) fn predecessors(system: &System) -> Vec<Vec<usize>> {
     system.tasks.iter().map(|task| task.after.iter().map(|id| id.index()).collect()).collect()
 }

@@ -473,7 +473,6 @@ impl Operations {
         periods
     }
 
-    /// The System of the operations with a period.
     fn system(&self, strategy: &Strategy, before: &[Vec<usize>], periods: &[Option<Span>]) -> System {
         let mut ids: Vec<Option<TaskId>> = Vec::with_capacity(periods.len());
         let mut count = 0;

@@ -17,7 +17,6 @@ pub(super) struct Rate {
 pub(super) struct Rates {
     /// By plan, by task.
     pub(super) plans: Vec<Vec<Rate>>,
-    /// The names of the modes.
     pub(super) modes: Vec<String>,
 }
 

@@ -20,7 +20,6 @@ use crate::ring::Ring;
 /// The most facts of one instant on one CPU. Further facts are lost and counted.
 const RECORDS: usize = 1 << 14;
 
-/// A started job.
 struct Started {
     upcall: Upcall,
     /// The CPU time that it still needs.
@@ -167,10 +166,8 @@ impl Plan {
             merger.drain(|_| now, sink);
             let next = cpus.iter().filter_map(|cpu| cpu.next(now)).chain(switches.peek().map(|(at, _)| *at));
             let next = next.chain(controller.as_ref().map(Controller::window_end)).min();
-            match next.filter(|next| *next < end) {
-                Some(next) => now = next,
-                None => break,
-            }
+            let Some(next) = next.filter(|next| *next < end) else { break };
+            now = next;
         }
         // A job that completes exactly at the end is complete.
         for cpu in &mut cpus {
@@ -256,7 +253,6 @@ impl<'a> Cpu<'a> {
         true
     }
 
-    /// Stops dropped jobs.
     fn stop_dropped(&mut self) {
         while let Some((slot, number)) = self.core.take_stopped() {
             self.started.retain(|started| started.upcall.slot != slot || started.upcall.number != number);
@@ -301,7 +297,6 @@ impl<'a> Cpu<'a> {
         false
     }
 
-    /// The time of the next event on this CPU.
     fn next(&self, now: Time) -> Option<Time> {
         let runs = self.running.and_then(|(slot, since)| since.checked_add(self.started.get(self.at(slot)?)?.left));
         let releases = self.sources.iter().filter_map(|source| Some(source.peek()?.release)).min();

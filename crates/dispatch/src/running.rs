@@ -161,7 +161,6 @@ enum End {
     Panicked { thread: String },
 }
 
-/// A thread of the dispatcher.
 struct Thread {
     name: String,
     handle: JoinHandle<()>,
@@ -394,13 +393,11 @@ impl Dispatching {
         }
     }
 
-    /// The class of its timer threads.
     pub(crate) fn timer_class(&self) -> Class {
         let priority = self.plan.timer_priority;
         if self.is_best_effort() { Class::Other } else { Class::Fifo { priority } }
     }
 
-    /// The class of the threads of a level.
     pub(crate) fn level_class(&self, level: usize) -> Class {
         match self.plan.levels.get(level) {
             Some(level) if !self.is_best_effort() => Class::Fifo { priority: level.priority },

@@ -133,10 +133,7 @@ impl Partitions {
     /// The kernel's answer.
     pub fn admit(&self, index: usize, tid: i32) -> Result<(), CpusetError> {
         match &self.layout {
-            Layout::V1 { folders } => match folders.get(index) {
-                Some(folder) => admit_v1(&folder.join("tasks"), tid),
-                None => Ok(()),
-            },
+            Layout::V1 { folders } => folders.get(index).map_or(Ok(()), |folder| admit_v1(&folder.join("tasks"), tid)),
             Layout::V2 { plan, .. } => v2::join(&Kernel, plan, index, tid),
         }
     }

@@ -143,7 +143,6 @@ pub(crate) trait Files {
     fn read(&self, path: &Path) -> io::Result<String>;
     fn write(&self, path: &Path, text: &str) -> io::Result<()>;
     fn exists(&self, path: &Path) -> bool;
-    /// Names of folders in a folder.
     fn folders(&self, path: &Path) -> Vec<String>;
     fn make(&self, folder: &Path) -> io::Result<()>;
     fn remove(&self, folder: &Path) -> io::Result<()>;
@@ -305,7 +304,6 @@ impl Group {
         }
     }
 
-    /// Makes the group, and moves the thread there.
     pub(crate) fn make(&self, files: &dyn Files, thread: u32, limit: &Limit) -> Result<(), GroupError> {
         let ours = self.path();
         let Share { runtime_us, period_us } = limit.share;

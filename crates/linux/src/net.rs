@@ -233,7 +233,6 @@ fn make(threaded: bool) -> Result<Cable, NetError> {
 /// The index of the loopback device in each namespace.
 const LOOPBACK: u32 = 1;
 
-/// The number of the next device.
 fn next_number() -> u32 {
     static MADE: AtomicU32 = AtomicU32::new(0);
     MADE.fetch_add(1, Ordering::Relaxed)
@@ -343,7 +342,6 @@ impl Routes {
         Ok(index)
     }
 
-    /// The index of a device.
     fn index(&mut self, device: &str) -> io::Result<u32> {
         let found = Device::named(&mut self.0, device)?;
         found.map(|device| device.index).ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))

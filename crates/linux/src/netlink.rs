@@ -35,9 +35,7 @@ const LISTS_MAX: usize = 8;
 /// The part that all messages of traffic control begin with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Place {
-    /// Number of the device.
     pub(crate) device: u32,
-    /// Handle of the object.
     pub(crate) handle: u32,
     /// Handle of what it hangs below.
     pub(crate) parent: u32,
@@ -102,13 +100,11 @@ impl Request {
         request
     }
 
-    /// Adds an attribute.
     pub(crate) fn with(mut self, attribute: u16, value: &[u8]) -> Request {
         put(&mut self.bytes, attribute, value);
         self
     }
 
-    /// Adds a text.
     pub(crate) fn with_text(mut self, attribute: u16, text: &str) -> Request {
         put_text(&mut self.bytes, attribute, text);
         self
@@ -122,7 +118,6 @@ impl Request {
     }
 }
 
-/// Appends an attribute to a list of attributes.
 pub(crate) fn put(list: &mut Vec<u8>, attribute: u16, value: &[u8]) {
     let length = u16::try_from(ATTRIBUTE + value.len()).unwrap_or(u16::MAX);
     list.extend_from_slice(&length.to_ne_bytes());
@@ -131,7 +126,6 @@ pub(crate) fn put(list: &mut Vec<u8>, attribute: u16, value: &[u8]) {
     list.resize(list.len().next_multiple_of(4), 0);
 }
 
-/// Appends a text.
 pub(crate) fn put_text(list: &mut Vec<u8>, attribute: u16, text: &str) {
     put(list, attribute, &[text.as_bytes(), &[0]].concat());
 }
@@ -149,7 +143,6 @@ pub(crate) fn attributes(mut list: &[u8]) -> impl Iterator<Item = (u16, &[u8])> 
     })
 }
 
-/// The value of an attribute.
 pub(crate) fn attribute(list: &[u8], wanted: u16) -> Option<&[u8]> {
     attributes(list).find(|(attribute, _)| *attribute == wanted).map(|(_, value)| value)
 }

@@ -2,6 +2,8 @@
 //! test's own. If this machine cannot, each test says so and passes.
 #![cfg(feature = "bpf")]
 
+mod common;
+
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,6 +15,8 @@ use takt_linux::tc::{
     deadline, set_deadline,
 };
 use takt_model::{Bucket, Bytes, Link, Rate, Span, Time};
+
+use common::eventually;
 
 const MINUTE: Span = Span::from_s(60);
 const PORT: u16 = 7000;
@@ -82,17 +86,6 @@ fn link(rate: u64) -> Link {
 fn real_time(applied: &mut Applied) -> u64 {
     let status = applied.status().unwrap();
     status.classes.iter().find(|class| class.role == Role::RealTime).unwrap().counters.packets
-}
-
-/// Bounded, for something that the kernel does a little later.
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..1500 {
-        if is_so() {
-            return;
-        }
-        pause(Span::from_ms(20));
-    }
-    panic!("{what}: not within 30 s");
 }
 
 #[test]

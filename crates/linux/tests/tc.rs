@@ -1,6 +1,8 @@
 //! Shares of a device on this kernel, in network namespaces of the test's own. If this machine
 //! cannot, each test says so and passes.
 
+mod common;
+
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::MetadataExt as _;
@@ -8,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use takt_linux::clock::pause;
 use takt_linux::datagram::{Datagrams, Destination};
 use takt_linux::net::Cable;
 use takt_linux::tc::{self, ClassStatus, Device, NetError, Plan, Role, Rule, Status, apply};
 use takt_model::{Background, Bucket, Bytes, Link, Rate, Span};
+
+use common::eventually;
 
 const MBIT: u64 = 1_000_000;
 
@@ -70,17 +73,6 @@ fn packets(device: &Device, role: Role) -> u64 {
 
 fn class(status: &Status, role: Role) -> ClassStatus {
     *status.classes.iter().find(|class| class.role == role).unwrap()
-}
-
-/// Bounded, for something that the kernel does a little later.
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..1500 {
-        if is_so() {
-            return;
-        }
-        pause(Span::from_ms(20));
-    }
-    panic!("{what}: not within 30 s");
 }
 
 /// Sends so many datagrams with a priority to a port, without waiting for room.

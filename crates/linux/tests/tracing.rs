@@ -3,6 +3,8 @@
 //! The program is its own guardian and its own victim, so it has a main of its own. No test asserts
 //! a wall-clock time: what is asserted holds however slow the machine is.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -21,6 +23,8 @@ use takt_model::{Bytes, Span, Time};
 use takt_trace::{
     Abi, DatHead, DatWriter, Endian, EventKind, Format, KernelEvent, PageLayout, Recording, SwitchOutState,
 };
+
+use common::eventually;
 
 const TESTS: &[(&str, fn())] = &[
     ("what_a_child_does_is_recorded", what_a_child_does_is_recorded),
@@ -136,17 +140,6 @@ fn victim(arguments: &[&str]) -> (KillOnDrop, PathBuf) {
     assert!(line.starts_with("takt-"), "{line}");
     let instance = instances().join(line.trim());
     (KillOnDrop(child), instance)
-}
-
-/// Waits for something that will come; a minute is for broken cases only.
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..6000 {
-        if is_so() {
-            return;
-        }
-        pause(Span::from_ms(10));
-    }
-    panic!("{what}: not within a minute");
 }
 
 fn start(options: Options) -> Recorder {

@@ -87,10 +87,8 @@ impl Draw {
         let billionths = u128::from(Probability::ONE.billionths());
         let mut left = ((u128::from(self.bits(purpose, number)) * billionths) >> 64) as u32;
         for (value, probability) in pmf {
-            match left.checked_sub(probability.billionths()) {
-                Some(rest) => left = rest,
-                None => return *value,
-            }
+            let Some(rest) = left.checked_sub(probability.billionths()) else { return *value };
+            left = rest;
         }
         pmf.last().map_or(Span::ZERO, |(value, _)| *value)
     }

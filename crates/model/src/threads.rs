@@ -49,8 +49,7 @@ impl Threads {
                 match named && value.chars().all(is_plain) {
                     true => Ok(Threads::Unit(value.to_owned())),
                     false => {
-                        Err("a unit with threads is a .service, .scope or .slice; \"systemctl list-units\" lists \
-                                  them"
+                        Err("a unit with threads is a .service, .scope or .slice; \"systemctl list-units\" lists them"
                             .to_owned())
                     }
                 }

@@ -42,7 +42,6 @@ pub struct Link {
     predecessors: u32,
     /// Number of the first open instance.
     first: u64,
-    /// How many instances are open.
     open: u64,
     runs: VecDeque<Run>,
     /// Number of open instances that are not lost.

@@ -101,7 +101,6 @@ impl CpuSlot {
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     pub(crate) slots: Vec<CpuSlot>,
-    /// The CPUs of each slot.
     affinities: Vec<CpuSet>,
     pub(crate) plans: Plans,
     level_count: u32,

@@ -309,7 +309,6 @@ impl Hierarchy {
         }
     }
 
-    /// Charges the payers for the time up to `now`.
     fn pay(&mut self, now: Time) {
         let time = now.saturating_since(self.paid_until);
         self.paid_until = now;

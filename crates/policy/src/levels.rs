@@ -109,13 +109,7 @@ impl LevelSlot {
     fn wait(&mut self, demoted: u32) -> Place {
         let queue = if self.of.demoted { demoted } else { self.of.level };
         self.state = State::Waiting { queue };
-        Place { queue, key: self.fresh_key(), in_order: self.of.order == Order::Fifo }
-    }
-
-    /// Orders its job among others of its level that have not started.
-    #[inline(always)]
-    fn fresh_key(&self) -> u64 {
-        self.of.key(|| self.of.wcet)
+        Place { queue, key: self.of.key(|| self.of.wcet), in_order: self.of.order == Order::Fifo }
     }
 }
 
@@ -265,11 +259,8 @@ impl Levels {
     #[inline]
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        if self.late_rules { self.first_deadline() } else { None }
-    }
-
-    fn first_deadline(&self) -> Option<Time> {
-        self.slots.iter().filter(|at| at.is_watched()).map(|at| at.of.deadline).min()
+        let watched = self.late_rules.then(|| self.slots.iter().filter(|at| at.is_watched()));
+        watched?.map(|at| at.of.deadline).min()
     }
 
     /// Whether a job waits for this seat.

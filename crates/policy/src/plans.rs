@@ -27,7 +27,6 @@ impl Plans {
         Plans { plans, current: 0, tasks: tasks.map(of).collect() }
     }
 
-    /// The task of a slot.
     pub(crate) fn task(&self, slot: u32) -> Option<TaskId> {
         self.tasks.get(slot as usize).map(|of| of.task)
     }

@@ -35,7 +35,6 @@ impl Pool {
         !self.levels().all(PlanLevel::continues)
     }
 
-    /// How many slots it has.
     pub(crate) fn slot_count(&self) -> usize {
         self.slots.slots.len()
     }
@@ -93,7 +92,6 @@ impl Pool {
         }
     }
 
-    /// The rank of a slot's job, if there is one.
     pub(crate) fn rank(&self, slot: u32, now: Time) -> Option<Rank> {
         (self.slots.slots[slot as usize].state != State::Empty).then(|| self.slots.rerank(slot, now))
     }
@@ -138,7 +136,6 @@ impl Pool {
         self.slots.slots.iter().filter_map(|slot| slot.section_end(after)).min()
     }
 
-    /// Whether some level goes by laxity.
     pub(crate) fn goes_by_laxity(&self) -> bool {
         self.slots.laxity
     }
@@ -148,7 +145,6 @@ impl Pool {
         self.levels().any(|level| level.order == Order::Laxity)
     }
 
-    /// Whether some task has sections.
     pub(crate) fn has_sections(&self) -> bool {
         self.slots.sections
     }

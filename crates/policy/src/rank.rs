@@ -13,7 +13,6 @@ pub(crate) trait Entry: Copy + std::fmt::Debug {
     /// Whether this job goes before the other one with an equal key. A filler never wins a tie
     /// against a job that would win against it.
     fn breaks_tie(&self, other: &Self, ties: &Self::Ties) -> bool;
-    /// The task's slot.
     fn slot(&self) -> u32;
     /// In its place in an order, for no job any more.
     fn gone(self) -> Self;
@@ -70,7 +69,6 @@ impl Rank {
         Rank { major, arrival_ns, slot }
     }
 
-    /// The task's slot.
     #[inline]
     pub(crate) fn slot(&self) -> u32 {
         self.slot

@@ -79,7 +79,6 @@ enum Bandwidth {
     Lagging(Time),
 }
 
-/// A server's account.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     rule: ServerRule,

@@ -66,7 +66,6 @@ impl Slot {
         }
     }
 
-    /// The slot of a task.
     pub(crate) fn of_task(system: &System, task: &Task) -> Slot {
         Slot::new(task.wcet, system.may_cancel(task))
     }

@@ -12,7 +12,6 @@ use takt_log::{Event, Sink};
 use takt_model::{Builtin, Bytes, Span, System, Task, Time};
 use takt_run::{Margin, RunError, RunOptions, run};
 
-/// Counts misses.
 #[derive(Default)]
 struct Misses(u64);
 

@@ -37,7 +37,6 @@ pub(crate) enum Account<'a, S> {
 pub(crate) struct AccountSummary {
     /// Records that found a full ring.
     pub(crate) lost: u64,
-    /// The last event's time.
     pub(crate) last: Time,
     /// Comparison of the stamps with the kernel's account, by lane.
     pub(crate) stamped: Vec<Stamped>,

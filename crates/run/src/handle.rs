@@ -152,11 +152,9 @@ struct Planned {
     tasks: Vec<TaskId>,
     /// Components that join, as they are in [`Running::all`].
     joins: Vec<Component>,
-    /// Their tasks.
     new_tasks: Vec<Task>,
     /// Servers that change.
     terms: Vec<NewTerms>,
-    /// Tasks that leave.
     leaves: Vec<TaskId>,
 }
 
@@ -744,7 +742,6 @@ fn wait_ready(ready: &Receiver<Result<(), SchedError>>, threads: usize) -> Resul
     Ok(())
 }
 
-/// The slot of a task on its CPU.
 fn slot(all: &System, node: NodeId, part: &CpuPart, id: TaskId) -> Option<u32> {
     let of_node = all.tasks_of(node).position(|(other, _)| other == id)? as u32;
     part.slots.iter().position(|slot| *slot == of_node).map(|at| at as u32)
@@ -756,7 +753,6 @@ fn set_terms(component: &mut Component, rule: Option<ServerRule>, period: Option
     component.budget = budget.map_or(component.budget, Auto::Value);
 }
 
-/// The system without these components and tasks.
 fn without(system: &System, components: &BTreeSet<u32>, tasks: &BTreeSet<u32>) -> System {
     let place = |gone: &BTreeSet<u32>, id: u32| id - gone.range(..id).count() as u32;
     let component = |id: ComponentId| ComponentId(place(components, id.0));

@@ -85,7 +85,6 @@ impl Steal {
     }
 }
 
-/// The outcome of a recording.
 pub(crate) struct Outcome {
     pub(crate) events: u64,
     pub(crate) lost: u64,

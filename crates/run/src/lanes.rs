@@ -185,7 +185,6 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// Wakes its thread.
     pub(crate) fn wake(&self) {
         self.signal.fetch_add(1, Ordering::AcqRel);
         futex::wake_all(&self.signal);

@@ -5,7 +5,6 @@ use takt_model::{CpuSet, TaskId};
 
 use crate::{Margin, levels};
 
-/// The mapping of all threads.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Mapping {
     /// Per task of the node, in file order.
@@ -63,7 +62,6 @@ impl Mapping {
     }
 }
 
-/// The mapping of one thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct MappedTask {
     pub(crate) id: TaskId,

@@ -64,7 +64,6 @@ pub(crate) struct Recorder<'a, S> {
     order: Vec<usize>,
     /// (deadline, lane, number) of incomplete jobs.
     deadlines: BinaryHeap<Reverse<(Time, usize, u64)>>,
-    /// Time of the last event.
     last_emitted: Time,
     lost: u64,
 }
@@ -103,7 +102,6 @@ struct Open {
     place: ChainPosition,
 }
 
-/// The position of a job in its chain.
 #[derive(Clone, Copy)]
 struct ChainPosition {
     hop: u32,

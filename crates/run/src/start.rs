@@ -67,7 +67,6 @@ impl Prepared {
         self.flows().map_or(&self.system, |plan| &plan.original)
     }
 
-    /// The plan of a node with flows.
     fn flows(&self) -> Option<&Arc<NodePlan>> {
         self.managed.as_ref()?.node.as_ref()
     }
@@ -310,7 +309,6 @@ impl Ready {
     }
 }
 
-/// Resources of a run.
 struct RunResources<'a> {
     signals: &'a StopSignals,
     cpus: &'a [u32],
@@ -645,10 +643,7 @@ fn duties(
             (None, ..) => None,
         });
     }
-    match handlers.first() {
-        Some(task) => Err(RunError::NoHandled { task: task.clone() }),
-        None => Ok(duties),
-    }
+    handlers.first().map_or(Ok(duties), |task| Err(RunError::NoHandled { task: task.clone() }))
 }
 
 /// A run that its handle changes.

@@ -29,7 +29,6 @@ const TERMS_MAX: u64 = 20_000_000;
 
 /// A condition `need <= room`, taken apart.
 struct Binding {
-    /// The task that it is about.
     task: Option<String>,
     /// In words, without the numbers below.
     what: String,

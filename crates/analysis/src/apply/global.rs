@@ -168,10 +168,7 @@ fn unhindered(unit: &Unit) -> Result<(), Inapplicable> {
     if !unit.whole {
         return Err("needs tasks that may use every CPU of the scope".to_owned());
     }
-    match find(unit, |task| task.b > 0) {
-        Some(name) => Err(format!("needs tasks without blocking: \"{name}\"")),
-        None => Ok(()),
-    }
+    find(unit, |task| task.b > 0).map_or(Ok(()), |name| Err(format!("needs tasks without blocking: \"{name}\"")))
 }
 
 /// Which jobs are more important here.

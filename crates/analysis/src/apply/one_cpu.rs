@@ -229,10 +229,7 @@ pub(super) fn apply_offsets(unit: &Unit) -> Result<Outcome, Inapplicable> {
         bounds.extend(wcrt.map(|wcrt| Bound { task: task.id, wcrt: ns(wcrt) }));
         reports.push(task_report(task, answer, wcrt));
     }
-    let verdict = match witness {
-        Some(witness) => Verdict::Infeasible { witness },
-        None => Verdict::Schedulable { bounds },
-    };
+    let verdict = witness.map_or(Verdict::Schedulable { bounds }, |witness| Verdict::Infeasible { witness });
     let mut figures = Map::new();
     figures.insert("cycle_from_ns".to_owned(), json!(from));
     figures.insert("cycle_ns".to_owned(), json!(length));

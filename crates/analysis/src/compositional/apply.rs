@@ -21,7 +21,6 @@ use crate::verdict::{Answer, Bound, Verdict};
 pub(crate) enum Tasks {
     /// Fixed priorities.
     Fp(Vec<FpTask>),
-    /// EDF.
     Edf(Vec<EdfTask>),
 }
 
@@ -263,10 +262,7 @@ pub(crate) fn mpr(unit: &Unit, carried: &Carried) -> Result<TestResult, String> 
             reports.push(report(task, Answer::Yes, response));
         }
     }
-    let verdict = match why {
-        Some(why) => Verdict::NotProven { why },
-        None => Verdict::Schedulable { bounds },
-    };
+    let verdict = why.map_or(Verdict::Schedulable { bounds }, |why| Verdict::NotProven { why });
     Ok((verdict, reports, figures))
 }
 
@@ -337,10 +333,7 @@ fn by_responses_within(
         }
         reports.push(report(task, answer, wcrt));
     }
-    let verdict = match why {
-        Some(why) => Verdict::NotProven { why },
-        None => Verdict::Schedulable { bounds },
-    };
+    let verdict = why.map_or(Verdict::Schedulable { bounds }, |why| Verdict::NotProven { why });
     (verdict, reports)
 }
 

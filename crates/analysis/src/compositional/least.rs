@@ -335,10 +335,8 @@ fn utilisation(tasks: &[EdfTask]) -> Option<(u64, u64)> {
 fn first_guess(tasks: &[EdfTask], guarantee: Guarantee, period: u64) -> Result<Option<Exact>, Limit> {
     let mut guess = Exact { units: 0, of: 1 };
     for (t, work) in demand_points(tasks, 4 * tasks.len() + 16) {
-        match for_point(guarantee, period, t, work) {
-            Some(one) => guess = guess.max(one),
-            None => return Ok(None),
-        }
+        let Some(one) = for_point(guarantee, period, t, work) else { return Ok(None) };
+        guess = guess.max(one);
     }
     Ok(Some(guess))
 }

@@ -136,7 +136,6 @@ pub const fn capped(rule: ServerRule) -> bool {
 /// The server of a unit's tasks.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct ServerSupply {
-    /// The component.
     pub(crate) component: ComponentId,
     /// Its supply, or why there is none.
     pub(crate) supply: Result<Supply, String>,

@@ -497,7 +497,6 @@ impl Tree {
     }
 }
 
-/// The unit that holds a task.
 fn unit_with(view: &View, task: TaskId) -> Option<&Unit> {
     view.units.iter().find(|unit| unit.tasks.iter().any(|own| own.id == task))
 }

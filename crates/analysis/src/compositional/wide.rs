@@ -30,7 +30,6 @@ use crate::scope::Unit;
 /// Terms of [`mpr`] that one search may evaluate before it gives up. They take seconds.
 pub(super) const SEARCH_TERMS_MAX: u64 = 400_000_000;
 
-/// The inputs of a search.
 struct Search<'a> {
     tasks: &'a [Sporadic],
     rule: Rule,

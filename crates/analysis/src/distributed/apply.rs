@@ -106,7 +106,6 @@ impl Distributed {
         self.proven[node].then(|| self.net.sync_response(node, &self.found.flows)).flatten()
     }
 
-    /// Whether the test covers a node.
     pub(crate) fn covers(&self, node: NodeId) -> bool {
         self.concerned[node.index()] && self.refused[node.index()].is_none()
     }
@@ -132,7 +131,6 @@ impl Distributed {
         }
     }
 
-    /// The report on a covered node.
     pub(crate) fn node(&self, system: &System, node: NodeId) -> TestReport {
         let i = node.index();
         let (spec, bound) = (&system.nodes[i], self.found.nodes[i]);
@@ -232,7 +230,6 @@ impl Distributed {
         }
     }
 
-    /// The reports on every flow.
     pub(crate) fn flows(&self, system: &System) -> Vec<TestReport> {
         system.flows.iter().enumerate().map(|(i, flow)| self.flow(system, i, flow)).collect()
     }

@@ -262,7 +262,6 @@ impl EdfBelowTable<'_> {
         least
     }
 
-    /// The largest deadline below `t`.
     fn deadline_below(&self, t: u64) -> Option<u64> {
         let before = |job: &Job| {
             let k = (u128::from(t - 1 - job.d) + u128::from(job.wander)) / u128::from(job.t);

@@ -9,7 +9,7 @@ use super::apply::{Distributed, legs};
 use super::delay::{Traffic, bytes, time};
 use super::row::{Layout, PortPath, Shared, WayDelay};
 use super::shares::{Link, OutgoingFlow, Share, Weigh};
-use super::size::as_ns;
+use crate::report::{as_ns, as_ns_or_null};
 
 /// The largest frame of other traffic that shares are reckoned with: of Ethernet, preamble and gap included.
 pub const OTHER_FRAME: u64 = 1_538;
@@ -60,10 +60,6 @@ pub struct SizedPort {
     /// Its delay of messages between the pair.
     #[serde(rename = "delay_ns", serialize_with = "as_ns")]
     pub delay: Span,
-}
-
-fn as_ns_or_null<S: serde::Serializer>(span: &Option<Span>, serializer: S) -> Result<S::Ok, S::Error> {
-    span.map(Span::as_ns).serialize(serializer)
 }
 
 /// A change of a System's networks.

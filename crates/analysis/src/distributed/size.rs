@@ -9,6 +9,7 @@ use super::Transport;
 use super::apply::{Distributed, fixed_cost, route_places};
 use super::assign::{self, Choice};
 use super::transport::{self, Price, TableTaskId};
+use crate::report::as_ns;
 
 /// Options of `size` for flows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -77,10 +78,6 @@ pub struct SizedTable {
     pub cost: Span,
     /// Messages that one job handles.
     pub messages: u64,
-}
-
-pub(super) fn as_ns<S: serde::Serializer>(span: &Span, serializer: S) -> Result<S::Ok, S::Error> {
-    span.as_ns().serialize(serializer)
 }
 
 /// A System with what its flows need filled in.

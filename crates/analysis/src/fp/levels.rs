@@ -225,7 +225,6 @@ impl Once {
     /// Windows up to this are known to fit the numbers of [`Window`].
     const LONGEST: u64 = 1 << 54;
 
-    /// Adds the next level.
     fn add(&mut self, set: &Levels, tasks: &[u32]) {
         let Some(level) = tasks.first().map(|i| set.tasks[*i as usize].level) else { return };
         let here = || tasks.iter().map(|i| &set.tasks[*i as usize]);

@@ -190,7 +190,6 @@ fn one(task: &Sporadic) -> u128 {
     u128::from(task.c + 2) * u128::from(task.t + 1)
 }
 
-/// One task in a state.
 #[derive(Clone, Copy, Default)]
 struct TaskState {
     left: u64,

@@ -9,19 +9,16 @@ use super::{Bounds, Excess, Limit, Load, Rule, Slot, Sporadic, Terms, prepared};
 /// Rounds over all tasks before a test gives up. Slack grows by at least 1 ns a round, mostly by far more.
 pub const ROUNDS_MAX: u32 = 10_000;
 
-/// The result for one task.
 pub(super) enum SlackResult {
     /// Its jobs complete this much before their deadlines.
     Slack(u64),
     /// Nothing.
     Over,
-    /// A limit was reached.
     Limit(Limit),
 }
 
 /// A test of one task under what is known of the others.
 pub(super) trait Step {
-    /// The result for task k.
     fn slack(&mut self, slots: &[Slot], k: usize) -> SlackResult;
 
     /// Why nothing is.

@@ -17,7 +17,6 @@ use crate::verdict::Answer;
 /// By which sums a bin is judged.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rule {
-    /// EDF.
     Edf,
     /// Fixed priorities.
     Fp,
@@ -40,7 +39,6 @@ struct Row {
 }
 
 impl Row {
-    /// The term of another task.
     fn term(&self, other: &Row, rule: Rule) -> u64 {
         if rule == Rule::Fp {
             return if other.level <= self.level { self.d.div_ceil(other.t).saturating_mul(other.c) } else { 0 };

@@ -99,7 +99,6 @@ struct Search<'a> {
     exec: Pmf,
 }
 
-/// One budget that was tried.
 struct TriedBudget {
     probability: Enclosure,
     fast: f64,

@@ -19,10 +19,8 @@ fn pmf(random: &mut Random, low: u64, high: u64) -> Pmf {
 fn draw(pmf: &Pmf, random: &mut Random) -> u64 {
     let mut left = random.between(0, pmf.total() - 1);
     for (value, weight) in pmf.points() {
-        match left.checked_sub(*weight) {
-            Some(rest) => left = rest,
-            None => return *value,
-        }
+        let Some(rest) = left.checked_sub(*weight) else { return *value };
+        left = rest;
     }
     pmf.max()
 }

@@ -161,10 +161,7 @@ pub(super) fn demand(part: &Part, horizon: u64, points: &[u64]) -> Claim {
             None => return Ok(()),
         };
     }
-    match last(open) {
-        Some(deadline) => Err(format!("{}: the deadline at {deadline} ns is not covered", part.scope)),
-        None => Ok(()),
-    }
+    last(open).map_or(Ok(()), |deadline| Err(format!("{}: the deadline at {deadline} ns is not covered", part.scope)))
 }
 
 /// Checks windows and groups of keys; gives the latest completions after the sources' arrivals.

@@ -11,7 +11,6 @@ pub(super) struct Instance {
     pub(super) number: u64,
     /// Its nominal arrival.
     pub(super) arrival: Time,
-    /// When it was released.
     pub(super) release: Time,
     pub(super) deadline: Time,
     /// The earliest nominal arrival of the source jobs of its chain; its own arrival if it follows
@@ -65,7 +64,6 @@ impl Counts {
 /// The cause of an operation's releases.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
-    /// A timer.
     Timer,
     /// The program.
     Push,

@@ -47,7 +47,6 @@ impl Live {
         pushed
     }
 
-    /// Ends the threads.
     pub(super) fn stop(&self, threads: &mut Vec<JoinHandle<()>>) {
         self.consumers.stopped.store(true, Ordering::Release);
         rouse(&self.gate);
@@ -94,7 +93,6 @@ pub(super) fn threads(live: &Arc<Live>, dispatching: &Dispatching) -> Result<Vec
     Ok(threads)
 }
 
-/// Starts one thread.
 fn thread(
     name: String,
     class: Class,

@@ -337,8 +337,7 @@ pub enum NodeError {
     Beat(Span),
     /// The silence is too short: every peer would be lost again and again.
     #[error(
-        "a peer with a beat every {beat} cannot count as lost after {lost_after} of silence: choose at least four \
-         beats"
+        "a peer with a beat every {beat} cannot count as lost after {lost_after} of silence: choose at least four beats"
     )]
     Silence {
         /// The period of beats.
@@ -348,8 +347,7 @@ pub enum NodeError {
     },
     /// Payloads longer than a datagram holds.
     #[error(
-        "events of this channel have up to {0} bytes, and a datagram has room for {most} \
-         (Options::payload_max)",
+        "events of this channel have up to {0} bytes, and a datagram has room for {most} (Options::payload_max)",
         most = super::wire::PAYLOAD_MAX
     )]
     Payload(usize),

@@ -17,7 +17,6 @@ use crate::fact_log::FactWriter;
 use crate::plan::Overrun;
 use crate::sync::{AtomicU64, PiGuard, PiMutex, Word, rouse};
 
-/// One CPU.
 pub(crate) struct CpuState {
     pub(crate) held: PiMutex<LockedState>,
     /// Held while a thread notifies other CPUs of ended jobs, and taken before any CPU's lock. So
@@ -61,7 +60,6 @@ pub(crate) struct LockedState {
     pub(super) workers: Vec<Worker>,
     /// By worker: the watched execution of its job.
     pub(super) watches: Vec<Option<Watch>>,
-    /// The timer thread.
     pub(super) timer: Option<Tid>,
     /// By plan and seat: the number of threads wanted.
     threads: Vec<Vec<u32>>,

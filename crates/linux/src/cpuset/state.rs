@@ -122,7 +122,6 @@ pub(crate) struct State {
     pub(crate) boot: String,
     /// Who changed it.
     pub(crate) owner: Identity,
-    /// The root cpuset.
     pub(crate) root: PathBuf,
     pub(crate) hierarchy: Hierarchy,
     /// How long the bandwidth of threads that ended may stay booked.

@@ -21,7 +21,6 @@ pub struct Band {
     pub second: u8,
 }
 
-/// A group in a band.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct BandGroup {
     /// The folder of the group, which takt freezes.

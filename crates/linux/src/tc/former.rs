@@ -67,7 +67,6 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Reads the tree of a device.
     pub(super) fn read(netlink: &mut Netlink, device: u32) -> io::Result<Tree> {
         let place = Place { device, ..Place::default() };
         let mut objects = Vec::new();
@@ -91,7 +90,6 @@ impl Tree {
         self.objects.iter().find(|object| object.parent == AT_ROOT && !object.is_class)
     }
 
-    /// Whether it is the tree of takt.
     pub(super) fn is_ours(&self) -> bool {
         self.root().is_some_and(|root| root.handle == ROOT && (root.kind == "htb" || is_own(&root.kind)))
     }
@@ -101,12 +99,10 @@ impl Tree {
         self.root().map_or("", |root| &root.kind)
     }
 
-    /// Whether HTB is at the root.
     pub(super) fn is_htb(&self) -> bool {
         self.root().is_some_and(|root| root.kind == "htb")
     }
 
-    /// Whether it is the kernel's default.
     pub(super) fn is_default(&self) -> bool {
         self.root().is_none_or(Object::is_default)
     }

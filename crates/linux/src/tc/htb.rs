@@ -21,7 +21,6 @@ const ETHERNET: u8 = 1;
 /// Bytes of `tc_htb_opt`.
 const PARMS_LENGTH: usize = 44;
 
-/// The handle of a class.
 pub(super) const fn class_of(role: Role) -> u32 {
     ROOT | role.minor() as u32
 }
@@ -90,7 +89,6 @@ impl Class {
         options
     }
 
-    /// Parses the kernel's options of a class.
     pub(super) fn parse(options: &[u8]) -> Option<Class> {
         let parms = attribute(options, PARMS)?;
         let word = |at: usize| number(parms.get(at..)?);

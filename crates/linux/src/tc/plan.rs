@@ -384,8 +384,7 @@ pub(super) mod tests {
         let error = Plan::new(&link, &device()).unwrap_err().to_string();
         assert_eq!(
             error,
-            "link.bucket and link.replies take 11Mbit together, and the link has 10Mbit: lower one of \
-                           their rates"
+            "link.bucket and link.replies take 11Mbit together, and the link has 10Mbit: lower one of their rates"
         );
         let slow = Link { bucket: bucket(7_999, 2_000), ..Link::at(rate) };
         let error = Plan::new(&slow, &device()).unwrap_err().to_string();

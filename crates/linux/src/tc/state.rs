@@ -38,9 +38,7 @@ pub(super) struct State {
     pub(super) kept: bool,
     /// Number of the network namespace.
     pub(super) namespace: u64,
-    /// Number of the device.
     pub(super) device: u32,
-    /// Its name.
     pub(super) name: String,
     /// Limit of segments before.
     pub(super) gso_max_segs: u32,

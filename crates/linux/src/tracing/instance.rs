@@ -138,7 +138,6 @@ impl Instance {
         Ok((buffer, missing))
     }
 
-    /// Switches recording on or off.
     pub(crate) fn switch(&self, on: bool) -> Result<(), RecorderError> {
         let value = if on { "1" } else { "0" };
         self.set("tracing_on", value, |found| found == value)

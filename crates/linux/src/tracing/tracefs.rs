@@ -20,7 +20,6 @@ pub fn instances() -> Result<PathBuf, RecorderError> {
     Ok(FOUND.get_or_init(|| found).instances())
 }
 
-/// tracefs.
 #[derive(Debug)]
 pub(crate) struct Tracefs(Mount);
 
@@ -31,7 +30,6 @@ impl Tracefs {
         found.map_err(|error| RecorderError::not_mounted(&error))
     }
 
-    /// Its mount point.
     pub(crate) fn mounted() -> Option<Tracefs> {
         Mount::mounted(TRACEFS).map(Tracefs)
     }
@@ -41,7 +39,6 @@ impl Tracefs {
         self.0.root()
     }
 
-    /// The folder of instances.
     pub(crate) fn instances(&self) -> PathBuf {
         self.root().join("instances")
     }

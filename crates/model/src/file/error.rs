@@ -106,13 +106,8 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
 /// One error a line.
 impl fmt::Display for FileErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, error) in self.0.iter().enumerate() {
-            if i > 0 {
-                f.write_str("\n")?;
-            }
-            error.fmt(f)?;
-        }
-        Ok(())
+        let lines: Vec<String> = self.0.iter().map(FileError::to_string).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 

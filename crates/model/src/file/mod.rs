@@ -263,7 +263,6 @@ fn unquoted(text: &str, at: usize) -> Option<String> {
     })
 }
 
-/// The System of a document.
 fn system_of(
     text: &str,
     file_name: &str,

@@ -75,10 +75,7 @@ impl Dimension {
 
     /// Reads `text` as a whole number of the finest unit.
     pub(crate) fn parse(&self, text: &str) -> Result<u64, QuantityError> {
-        let (negative, magnitude) = match text.strip_prefix('-') {
-            Some(rest) => (true, rest),
-            None => (false, text),
-        };
+        let (negative, magnitude) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
         let digits = magnitude.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(magnitude.len());
         let (number, unit) = magnitude.split_at(digits);
         let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
@@ -140,7 +137,6 @@ pub(crate) enum QuantityError {
     NoUnit,
     /// A unit that the dimension lacks.
     UnknownUnit {
-        /// The unit.
         unit: String,
         /// The value with the unit that was probably meant.
         close: Option<String>,
@@ -211,12 +207,10 @@ pub(crate) fn shift(text: &str) -> Result<Lateness, QuantityError> {
     Ok(Lateness::from_ns(if negative { -ns } else { ns }))
 }
 
-/// A size.
 pub(crate) fn size(text: &str) -> Result<Bytes, QuantityError> {
     SIZE.parse(text).map(Bytes::new)
 }
 
-/// A rate.
 pub(crate) fn rate(text: &str) -> Result<Rate, QuantityError> {
     RATE.parse(text).map(Rate::from_bps)
 }
@@ -232,10 +226,7 @@ pub(crate) fn probability(number: &str) -> Result<Probability, &'static str> {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().map_err(|_| RANGE)?),
         None => (number, 0),
     };
-    let (negative, mantissa) = match mantissa.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, mantissa),
-    };
+    let (negative, mantissa) = mantissa.strip_prefix('-').map_or((false, mantissa), |rest| (true, rest));
     let (whole, decimals) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     if !whole.bytes().chain(decimals.bytes()).all(|c| c.is_ascii_digit()) {
         return Err(RANGE);

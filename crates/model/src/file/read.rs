@@ -67,28 +67,16 @@ impl Fields {
         self.field(key).is_some_and(|field| field.value.is_none())
     }
     pub(super) fn text(&self, key: &str) -> Option<&str> {
-        match self.value(key)? {
-            Val::Text(text) => Some(text),
-            _ => None,
-        }
+        if let Val::Text(text) = self.value(key)? { Some(text) } else { None }
     }
     pub(super) fn span(&self, key: &str) -> Option<Span> {
-        match self.value(key)? {
-            Val::Span(span) => Some(*span),
-            _ => None,
-        }
+        if let Val::Span(span) = self.value(key)? { Some(*span) } else { None }
     }
     pub(super) fn int(&self, key: &str) -> Option<u32> {
-        match self.value(key)? {
-            Val::Int(int) => Some(*int),
-            _ => None,
-        }
+        if let Val::Int(int) = self.value(key)? { Some(*int) } else { None }
     }
     pub(super) fn bool(&self, key: &str) -> Option<bool> {
-        match self.value(key)? {
-            Val::Bool(value) => Some(*value),
-            _ => None,
-        }
+        if let Val::Bool(value) = self.value(key)? { Some(*value) } else { None }
     }
     pub(super) fn list(&self, key: &str) -> &[(Val, usize)] {
         match self.value(key) {
@@ -97,17 +85,11 @@ impl Fields {
         }
     }
     pub(super) fn table(&self, key: &str) -> Option<&Fields> {
-        match self.value(key)? {
-            Val::Table(fields) => Some(fields),
-            _ => None,
-        }
+        if let Val::Table(fields) = self.value(key)? { Some(fields) } else { None }
     }
     /// The tables of an array of tables.
     pub(super) fn tables(&self, key: &str) -> impl Iterator<Item = &Fields> {
-        self.list(key).iter().filter_map(|(value, _)| match value {
-            Val::Table(fields) => Some(fields),
-            _ => None,
-        })
+        self.list(key).iter().filter_map(|(value, _)| if let Val::Table(fields) = value { Some(fields) } else { None })
     }
 }
 

@@ -92,18 +92,12 @@ pub(super) fn clock(f: &Fields) -> Clock {
 }
 
 pub(super) fn spans(f: &Fields, key: &str) -> Vec<Span> {
-    let span = |value: &Val| match value {
-        Val::Span(span) => Some(*span),
-        _ => None,
-    };
+    let span = |value: &Val| if let Val::Span(span) = value { Some(*span) } else { None };
     f.list(key).iter().filter_map(|(value, _)| span(value)).collect()
 }
 
 pub(super) fn pair(f: &Fields, key: &str) -> Option<(Span, Span)> {
-    match f.list(key) {
-        [(Val::Span(first), _), (Val::Span(second), _)] => Some((*first, *second)),
-        _ => None,
-    }
+    if let [(Val::Span(first), _), (Val::Span(second), _)] = f.list(key) { Some((*first, *second)) } else { None }
 }
 
 pub(super) fn pmf(f: &Fields) -> Vec<(Span, Probability)> {
@@ -126,30 +120,24 @@ pub(super) fn exec(f: &Fields) -> Exec {
         Exec::Uniform { min, max }
     } else if f.value("pmf").is_some() {
         Exec::Pmf(pmf(f))
-    } else if let Some(path) = f.text("trace") {
-        Exec::Trace(trace(path))
     } else {
-        Exec::Wcet
+        f.text("trace").map_or(Exec::Wcet, |path| Exec::Trace(trace(path)))
     }
 }
 
 pub(super) fn arrival(f: &Fields) -> Arrival {
     if f.value("pmf").is_some() {
         Arrival::Pmf(pmf(f))
-    } else if let Some(path) = f.text("trace") {
-        Arrival::Trace(trace(path))
     } else {
-        Arrival::Periodic
+        f.text("trace").map_or(Arrival::Periodic, |path| Arrival::Trace(trace(path)))
     }
 }
 
 pub(super) fn actual_delay(f: &Fields) -> ActualDelay {
     if f.value("pmf").is_some() {
         ActualDelay::Pmf(pmf(f))
-    } else if let Some(path) = f.text("trace") {
-        ActualDelay::Trace(trace(path))
     } else {
-        ActualDelay::Uniform
+        f.text("trace").map_or(ActualDelay::Uniform, |path| ActualDelay::Trace(trace(path)))
     }
 }
 

@@ -359,7 +359,6 @@ fn table_task(task: &TableTask) -> String {
     inline(&parts.into_iter().chain(cost).collect::<Vec<_>>())
 }
 
-/// The keys of a strategy.
 pub(super) fn strategy_keys(strategy: &Strategy) -> String {
     let levels: String = strategy.levels.iter().map(|one| format!("    {},\n", level(one))).collect();
     format!("name = {}\nlevel = [\n{levels}]\n", quote(&strategy.name))

@@ -1,6 +1,6 @@
 //! Limits of generated sets, and why nothing can be generated.
 
-use std::fmt;
+use thiserror::Error;
 
 use crate::time::Span;
 
@@ -10,14 +10,16 @@ pub const DISCARDS_MAX: u32 = 10_000;
 pub const TASKS_MAX: usize = 10_000;
 
 /// The reason why nothing can be generated.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Error)]
 pub enum GenerateError {
     /// No task, or too many.
+    #[error("{tasks} tasks: a set has 1 to {TASKS_MAX}")]
     Tasks {
         /// How many.
         tasks: usize,
     },
     /// The number of limits is neither 1 nor the number of tasks.
+    #[error("{limits} limits for {tasks} tasks: give one for all, or one for each")]
     Limits {
         /// How many limits.
         limits: usize,
@@ -25,6 +27,7 @@ pub enum GenerateError {
         tasks: usize,
     },
     /// A pair of limits violates 0 <= least <= most <= 1.
+    #[error("a task's utilization from {least} to {most}: limits lie between 0 and 1, the least before the most")]
     Limit {
         /// The least.
         least: f64,
@@ -32,8 +35,10 @@ pub enum GenerateError {
         most: f64,
     },
     /// randfixedsum cannot take limits that differ.
+    #[error("randfixedsum takes one limit for all tasks; cfs takes one for each")]
     LimitsDiffer,
     /// A utilisation that the limits do not allow.
+    #[error("utilization {utilization}: {}", allowed(.least, .most))]
     Utilization {
         /// What was asked for.
         utilization: f64,
@@ -43,11 +48,13 @@ pub enum GenerateError {
         most: f64,
     },
     /// No period is possible.
+    #[error("no period is possible: no multiple of the grain {grain} fits --periods, --range and --hyperperiod")]
     Periods {
         /// Periods are multiples of this.
         grain: Span,
     },
     /// Factors violate 0 <= from <= to <= 1000.
+    #[error("deadline factors from {from} to {to}: they lie between 0 and 1000, the smaller one first")]
     Deadlines {
         /// The smallest factor.
         from: f64,
@@ -55,11 +62,19 @@ pub enum GenerateError {
         to: f64,
     },
     /// UUniFast found no vector within the limits.
+    #[error(
+        "set {number}: uunifast-discard drew {DISCARDS_MAX} vectors of utilizations, none within the limits; \
+         randfixedsum and cfs discard none"
+    )]
     Discarded {
         /// The set.
         number: u64,
     },
     /// Tasks of one grain each exceed the utilisation.
+    #[error(
+        "set {number}: its tasks exceed utilization {utilization} with a wcet of {grain} each, which is the grain; \
+         take a finer grain, longer periods or fewer tasks"
+    )]
     Grain {
         /// The set.
         number: u64,
@@ -69,61 +84,23 @@ pub enum GenerateError {
         grain: Span,
     },
     /// No CPU, or more than a node may have.
+    #[error("{cpus} CPUs: a node has 1 to {}", crate::CpuSet::CPUS_MAX)]
     Cpus {
         /// How many.
         cpus: u32,
     },
     /// The first runnable alone exceeds the utilisation.
+    #[error("utilization {utilization} is too little for a single runnable; ask for more")]
     NoTask {
         /// What was asked for.
         utilization: f64,
     },
 }
 
-impl fmt::Display for GenerateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            GenerateError::Tasks { tasks } => write!(f, "{tasks} tasks: a set has 1 to {TASKS_MAX}"),
-            GenerateError::Limits { limits, tasks } => {
-                write!(f, "{limits} limits for {tasks} tasks: give one for all, or one for each")
-            }
-            GenerateError::Limit { least, most } => write!(
-                f,
-                "a task's utilization from {least} to {most}: limits lie between 0 and 1, the least before the most"
-            ),
-            GenerateError::LimitsDiffer => {
-                write!(f, "randfixedsum takes one limit for all tasks; cfs takes one for each")
-            }
-            GenerateError::Utilization { utilization, least, most } if *least > 0.0 => {
-                write!(f, "utilization {utilization}: the limits of the tasks leave {least} to {most}")
-            }
-            GenerateError::Utilization { utilization, most, .. } => {
-                write!(f, "utilization {utilization}: it must be above 0 and at most {most} here")
-            }
-            GenerateError::Periods { grain } => write!(
-                f,
-                "no period is possible: no multiple of the grain \
-                 {grain} fits --periods, --range and --hyperperiod"
-            ),
-            GenerateError::Deadlines { from, to } => {
-                write!(f, "deadline factors from {from} to {to}: they lie between 0 and 1000, the smaller one first")
-            }
-            GenerateError::Discarded { number } => write!(
-                f,
-                "set {number}: uunifast-discard drew {DISCARDS_MAX} vectors of utilizations, none within the limits; \
-                 randfixedsum and cfs discard none"
-            ),
-            GenerateError::Grain { number, utilization, grain } => write!(
-                f,
-                "set {number}: its tasks exceed utilization {utilization} with a wcet of {grain} each, which is the \
-                 grain; take a finer grain, longer periods or fewer tasks"
-            ),
-            GenerateError::Cpus { cpus } => write!(f, "{cpus} CPUs: a node has 1 to {}", crate::CpuSet::CPUS_MAX),
-            GenerateError::NoTask { utilization } => {
-                write!(f, "utilization {utilization} is too little for a single runnable; ask for more")
-            }
-        }
+fn allowed(least: &f64, most: &f64) -> String {
+    if *least > 0.0 {
+        format!("the limits of the tasks leave {least} to {most}")
+    } else {
+        format!("it must be above 0 and at most {most} here")
     }
 }
-
-impl std::error::Error for GenerateError {}

@@ -70,10 +70,8 @@ pub(crate) fn pick(shares: &[(u64, u64)], bits: u64) -> u64 {
     let all: u64 = shares.iter().map(|(_, share)| share).sum();
     let mut left = ((u128::from(bits) * u128::from(all)) >> 64) as u64;
     for (value, share) in shares {
-        match left.checked_sub(*share) {
-            Some(rest) => left = rest,
-            None => return *value,
-        }
+        let Some(rest) = left.checked_sub(*share) else { return *value };
+        left = rest;
     }
     shares.last().map_or(1, |(value, _)| *value)
 }

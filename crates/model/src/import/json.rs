@@ -15,7 +15,6 @@ pub(super) struct Node {
     pub(super) value: Value,
 }
 
-/// A JSON value.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Value {
     Null,
@@ -33,11 +32,9 @@ pub(super) enum Value {
 /// A key of an object.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Member {
-    /// The key.
     pub(super) key: String,
     /// The place of the key.
     pub(super) at: usize,
-    /// Its value.
     pub(super) node: Node,
 }
 

@@ -45,7 +45,6 @@ impl Dispatcher {
         self.slots.slots.iter().filter_map(|slot| slot.section_end(after)).min()
     }
 
-    /// Whether there is a job in `slot`.
     pub(crate) fn holds_job(&self, slot: u32) -> bool {
         self.slots.slots[slot as usize].state != State::Empty
     }
@@ -91,12 +90,10 @@ impl Dispatcher {
         self.slots.vary()
     }
 
-    /// Whether some task has sections.
     pub(crate) fn has_sections(&self) -> bool {
         self.slots.sections
     }
 
-    /// Whether some level goes by laxity.
     pub(crate) fn goes_by_laxity(&self) -> bool {
         self.slots.laxity
     }

@@ -167,7 +167,6 @@ fn scope(system: &System, node: NodeId, parts: Parts, lends: bool) -> Scope {
 
 /// A scope's tasks and servers, under each of its plans.
 pub(crate) struct Parts {
-    /// Its own tasks.
     pub(crate) tasks: Vec<TaskId>,
     /// The node's slots of these.
     pub(crate) slots: Vec<u32>,
@@ -237,7 +236,6 @@ pub(crate) struct ServerTasks {
     slots: Vec<u32>,
     /// The servers of the tasks behind.
     servers: Vec<usize>,
-    /// The components of the servers.
     components: Vec<ComponentId>,
     node: NodeId,
 }

@@ -86,7 +86,6 @@ impl<E: Copy> Entries<E> {
     }
 }
 
-/// The entries of a scope.
 #[derive(Clone, Debug)]
 pub(crate) struct ScopeOrder<E> {
     eligible: Entries<E>,

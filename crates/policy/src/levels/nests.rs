@@ -92,7 +92,6 @@ pub(super) struct Nests {
     moved: bool,
 }
 
-/// A job that has started.
 #[derive(Clone, Copy, Debug)]
 struct Started {
     /// The CPU time that it had until [`Nests::until`].
@@ -156,7 +155,6 @@ impl Nests {
         self.seats as usize
     }
 
-    /// The level of a seat.
     pub(super) fn level(&self, seat: u32) -> u32 {
         self.here.partition_point(|row| row.last_seat < seat) as u32
     }

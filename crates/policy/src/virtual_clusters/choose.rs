@@ -31,7 +31,6 @@ enum Step {
     Served(usize),
 }
 
-/// The outcome of a choice.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Choice {
     /// The jobs to run: scope, slot, and the node's scope of the CPU.
@@ -368,7 +367,6 @@ impl VirtualClusters {
         }
     }
 
-    /// Puts a server in its place.
     pub(super) fn place_server(&mut self, server: usize) {
         let of = &self.servers[server];
         let at = &mut self.scopes[of.outer];

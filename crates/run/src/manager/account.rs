@@ -28,7 +28,6 @@ pub(crate) struct Passes {
 pub(crate) struct ManagedSummary {
     /// Facts that found a full ring.
     pub(crate) lost: u64,
-    /// The last event's time.
     pub(crate) last: Time,
     /// By manager.
     pub(crate) passes: Vec<Passes>,

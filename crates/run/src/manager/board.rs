@@ -14,9 +14,7 @@ use crate::node::NodeMessages;
 /// Start and completion of a slot's job, reported by its thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Report {
-    /// When it began.
     pub(crate) started: Option<Time>,
-    /// When it completed.
     pub(crate) completed: Option<Time>,
 }
 
@@ -57,7 +55,6 @@ enum Seat {
     },
 }
 
-/// One of the CPUs.
 struct Cpu {
     /// Its number in events.
     number: u32,

@@ -21,16 +21,9 @@ pub(crate) enum Fact {
     /// An event.
     Event(Event),
     /// A server has these terms from now on.
-    Switched {
-        /// Its component.
-        component: ComponentId,
-        rule: ServerRule,
-        period: Span,
-        budget: Span,
-    },
+    Switched { component: ComponentId, rule: ServerRule, period: Span, budget: Span },
 }
 
-/// A job that has completed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Completion {
     pub(crate) slot: u32,
@@ -61,7 +54,6 @@ impl Join {
     }
 }
 
-/// A released job.
 #[derive(Clone, Copy, Debug)]
 struct Released {
     number: u64,
@@ -148,7 +140,6 @@ pub(crate) struct Core<'a> {
     dropped: Vec<u32>,
     /// By CPU of the part: the slot whose job runs there.
     runs: Vec<Option<u32>>,
-    /// The change to come.
     change: Option<Box<Change>>,
     /// The last change, for its memory to be freed elsewhere.
     changed: Option<Box<Change>>,

@@ -14,7 +14,6 @@ use crate::lanes::{Role, Shared};
 /// How many times as long as a look its pause is, at least.
 const PAUSE_PER_LOOK: u64 = 20;
 
-/// Wakes a manager.
 fn wake(shared: &Shared, manager: usize) {
     if let Some(manager) = shared.lanes.get(manager) {
         manager.wake();

@@ -62,10 +62,7 @@ impl<'a> LiveSeats<'a> {
             Some(lane) => self.shared.lanes.get(*lane)?,
             None => self.guests.get((slot as usize).checked_sub(self.manager.lanes.len())?)?,
         };
-        match &lane.role {
-            Role::Managed(seat) => Some((lane, seat)),
-            _ => None,
-        }
+        if let Role::Managed(seat) = &lane.role { Some((lane, seat)) } else { None }
     }
 
     fn held(&mut self, slot: u32) -> Option<&mut ManagedSeat<'a>> {
@@ -318,10 +315,7 @@ impl Manager {
 impl Manager {
     /// The lane of its sentry.
     fn sentry<'a>(&self, shared: &'a Shared) -> Option<&'a Sentry> {
-        match &shared.lanes.get(self.sentry?)?.role {
-            Role::Sentry(sentry) => Some(&sentry.sentry),
-            _ => None,
-        }
+        if let Role::Sentry(sentry) = &shared.lanes.get(self.sentry?)?.role { Some(&sentry.sentry) } else { None }
     }
 
     /// The seats of existing threads.

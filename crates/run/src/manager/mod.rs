@@ -211,11 +211,6 @@ fn chains_across(system: &System, node: NodeId, parts: &[CpuPart]) -> Vec<Obstac
         .collect()
 }
 
-/// Whether servers of this rule take no more than their budget in each period.
-fn is_hard(rule: ServerRule) -> bool {
-    !matches!(rule, ServerRule::Cbs | ServerRule::Grub)
-}
-
 /// Checks that the threads of each CPU, or of CPUs that share tasks, use at most the share of real-time threads. A
 /// component uses no more than its budgets, however much its tasks want. A lender's budget may go to others.
 pub(crate) fn refuse_overload(
@@ -277,7 +272,7 @@ fn rules(system: &System, id: ComponentId) -> impl Iterator<Item = ServerRule> +
 
 /// Whether a component's server has a limit under all of its rules.
 pub(crate) fn hard(system: &System, id: ComponentId) -> bool {
-    rules(system, id).all(is_hard)
+    rules(system, id).all(|rule| !matches!(rule, ServerRule::Cbs | ServerRule::Grub))
 }
 
 fn lends(system: &System, id: ComponentId) -> bool {

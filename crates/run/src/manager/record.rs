@@ -115,7 +115,6 @@ pub(crate) fn to_words(at: Time, note: &Note) -> Option<[u64; 4]> {
     })
 }
 
-/// The note of these words.
 pub(crate) fn from_words([at, tag, first, second]: [u64; 4]) -> Option<(Time, Note)> {
     let at = Time::from_ns(at);
     let (extra, index) = ((tag >> 8 & 0xFF_FFFF) as u32, (tag >> 32) as u32);

@@ -13,7 +13,6 @@ use crate::node::NodeLive;
 
 /// What a task's thread and its manager share. Numbers of jobs count from one here; zero is none.
 pub(crate) struct Seat {
-    /// The lane of the manager.
     pub(crate) manager: usize,
     pub(crate) freezer: Arc<Freezer>,
     /// The frozen thread has the least priority. Only the manager uses this.

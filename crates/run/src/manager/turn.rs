@@ -88,7 +88,6 @@ impl Turns {
         }
     }
 
-    /// Their turn begins.
     pub(crate) fn begin(&mut self, now: Time, switch: &impl Switch) {
         let used = switch.used();
         self.look(used);

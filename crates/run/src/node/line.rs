@@ -41,7 +41,6 @@ pub(crate) struct Line {
 pub(crate) struct LineSpec {
     /// The address from which they send.
     pub(crate) from: SocketAddr,
-    /// Their SO_PRIORITY.
     pub(crate) priority: u32,
     /// Bytes of their send buffers.
     pub(crate) buffer: usize,

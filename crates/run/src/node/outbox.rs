@@ -108,7 +108,6 @@ pub(crate) enum Fate {
     Late,
 }
 
-/// An outbox.
 struct OutboxSpec {
     /// The order and the late rule; `None`: messages do not wait.
     rules: Option<(Order, LateRule)>,

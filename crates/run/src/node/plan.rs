@@ -60,13 +60,10 @@ pub(crate) enum Part {
     /// None.
     #[default]
     Task,
-    /// The receiving task.
     Receive,
-    /// The sending task.
     Send,
     /// The synchronisation of clocks.
     Sync,
-    /// A hop of a flow.
     Hop {
         /// 0 is the first node.
         hop: u32,
@@ -132,7 +129,6 @@ pub(crate) struct NodePlan {
     pub(crate) edf: bool,
     /// The rule for messages that could leave only after their deadline.
     pub(crate) late: Late,
-    /// A digest of the System.
     pub(crate) digest: u64,
     /// Bytes of the longest datagram that may come.
     pub(crate) longest: usize,
@@ -283,7 +279,6 @@ impl NodePlan {
         most(self.send)
     }
 
-    /// The peers as nodes, in their order.
     pub(crate) fn peers(&self) -> Vec<NodeId> {
         let nodes = || self.original.nodes.iter().zip(0_u32..);
         let node = |peer: &str| nodes().find(|(node, _)| node.name == peer).map(|(_, id)| NodeId(id));

@@ -194,7 +194,6 @@ struct SentTo {
     asked: u64,
 }
 
-/// The sent messages.
 #[derive(Default)]
 struct SentAll {
     /// All messages that asked for a reply, in their order, warm-up included.

@@ -28,7 +28,6 @@ pub(super) struct Offsets {
 }
 
 impl Offsets {
-    /// The last interval.
     pub(super) fn last(&self) -> Option<OffsetInterval> {
         self.known.last()?.offset
     }

@@ -457,7 +457,6 @@ fn prepared(server: SocketAddr, stream: io::Result<TcpStream>, priority: u32) ->
 pub(super) struct Inbox {
     bytes: Vec<u8>,
     frames: Vec<Frames>,
-    /// Streams that have ended.
     ended: Vec<bool>,
     /// Datagrams that are no message of this run.
     pub(super) foreign: u64,

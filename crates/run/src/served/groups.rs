@@ -20,7 +20,6 @@ const RESCAN: Span = Span::from_ms(100);
 /// The most notes about cpu.max.
 const NOTES_MAX: usize = 32;
 
-/// The groups of a run.
 pub(crate) struct Groups {
     held: Vec<ServedGroup>,
     servers: Servers,

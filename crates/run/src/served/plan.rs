@@ -30,7 +30,6 @@ pub(crate) struct ServedPlan {
     pub(crate) changes: Vec<Change>,
 }
 
-/// A CPU of the model.
 #[derive(Clone, Debug)]
 pub(crate) struct ServedCpu {
     pub(crate) cpu: u32,
@@ -308,7 +307,6 @@ fn rule_of(rule: ServerRule) -> Option<Rule> {
     })
 }
 
-/// The rule of this number.
 pub(crate) fn rule_named(number: u32) -> Option<ServerRule> {
     ServerRule::ALL.into_iter().find(|rule| rule_of(*rule).is_some_and(|rule| rule as u32 == number))
 }

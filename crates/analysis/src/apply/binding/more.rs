@@ -184,18 +184,13 @@ pub(super) fn by_budgets(unit: &Unit, report: &TestReport) -> Option<Binding> {
     Some(Binding {
         task: name,
         what,
-        within: Some(compositional_gap(report)?),
+        within: Some(report.figures.get("gap_ns")?.as_u64()?),
         unit: "ns",
         need,
         room,
         inclusive: true,
         terms: parts.into_iter().flatten().collect(),
     })
-}
-
-/// The longest time without budget.
-fn compositional_gap(report: &TestReport) -> Option<u64> {
-    report.figures.get("gap_ns")?.as_u64()
 }
 
 /// `partition`: the fullest CPUs. For a task without place: its need, and the most room on its

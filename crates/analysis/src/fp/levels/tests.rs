@@ -4,7 +4,6 @@ use super::*;
 use crate::brute::{self, cases};
 use crate::fp::rta::{self, FpTask};
 
-/// A job in the schedule.
 #[derive(Clone, Debug)]
 struct Job {
     task: usize,

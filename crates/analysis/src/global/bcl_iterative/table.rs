@@ -191,7 +191,6 @@ impl<W: Word, const N: usize> Table<W, N> {
         table
     }
 
-    /// Fills the row of task k.
     #[inline]
     fn fill(&mut self, k: usize, task: &Sporadic) {
         let window = task.d - task.j;

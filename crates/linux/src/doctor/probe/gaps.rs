@@ -60,7 +60,6 @@ pub struct Gaps {
     pub steal: Option<Span>,
 }
 
-/// Results of one CPU.
 struct CpuGaps {
     cpu: u32,
     clock: u64,

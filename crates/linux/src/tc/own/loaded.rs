@@ -76,7 +76,6 @@ impl Own {
         Ok(Own { rules, _registered: registered, settings, egress, maps, kind, generation: 1, _object: object })
     }
 
-    /// The name of its kind.
     pub(in crate::tc) fn kind(&self) -> &str {
         &self.kind
     }

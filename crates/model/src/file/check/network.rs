@@ -123,7 +123,6 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the link of a node.
     pub(super) fn link(&mut self, node: usize) {
         let (system, part) = (self.system, Part::Node(node));
         let Some(link) = system.nodes[node].link else { return };

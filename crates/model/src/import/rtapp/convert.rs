@@ -151,10 +151,7 @@ fn task(thread: &Thread, notes: &mut Notes) -> Option<Task> {
         return None;
     };
     let events = thread.phases.iter().flat_map(|phase| &phase.events);
-    let wss = events.filter_map(|event| match event.action {
-        Action::Mem(bytes) => Some(bytes),
-        _ => None,
-    });
+    let wss = events.filter_map(|event| if let Action::Mem(bytes) = event.action { Some(bytes) } else { None });
     Some(Task {
         node: NodeId(0),
         cpus: thread.cpus,
@@ -310,12 +307,7 @@ fn approximations(thread: &Thread, cycle: &Cycle, shape: &Shape, notes: &mut Not
         notes.warn(at, path, message);
     }
     if let Some(phase) = cycle.endless.and_then(|last| thread.phases.get(last)) {
-        notes.warn(
-            at,
-            &phase.path,
-            "never ends, so it alone is imported; the parts before and after it are \
-             left out",
-        );
+        notes.warn(at, &phase.path, "never ends, so it alone is imported; the parts before and after it are left out");
     } else if let Some(times) = thread.loops {
         let rounds = if times == 1 { "round" } else { "rounds" };
         notes.warn(at, path, format_args!("ends after {times} {rounds}; takt's tasks go on for ever"));

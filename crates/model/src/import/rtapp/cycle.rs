@@ -53,7 +53,6 @@ struct Walk {
     suspends: bool,
 }
 
-/// Distils a thread.
 pub(super) fn of(thread: &Thread) -> Cycle {
     let endless = thread.phases.iter().position(|phase| phase.loops.is_none());
     let reached = &thread.phases[..endless.map_or(thread.phases.len(), |last| last + 1)];

@@ -14,7 +14,6 @@ pub(super) const NO_TASK: &str = "so that no task comes of it";
 /// How many tasks an import may make; `instance` multiplies.
 const TASKS_MAX: u64 = 100_000;
 
-/// Reads the root object.
 pub(super) fn read(root: &Node, notes: &mut Notes) -> Workload {
     let mut reader = Reader { notes, default_policy: "SCHED_OTHER".to_owned(), tasks: 0 };
     let mut workload = Workload { threads: Vec::new() };

@@ -7,7 +7,6 @@ pub(super) struct Workload {
     pub(super) threads: Vec<Thread>,
 }
 
-/// A thread object.
 pub(super) struct Thread {
     pub(super) name: String,
     /// `tasks.<name>`.
