@@ -169,7 +169,7 @@ impl EdfBelowTable<'_> {
     ///
     /// Releases in u time units have their deadlines in less than u + span - D, so there are at most ceil((u +
     /// span - D + Y) / T) of them.
-    pub(crate) fn busy_period(&self) -> Option<u64> {
+    pub(crate) fn busy_period_of_releases(&self) -> Option<u64> {
         let mut terms_left = TERMS_MAX / 10;
         let terms = (self.jobs.len() + self.table.len()) as u64 + 1;
         let mut length = self.loads().try_fold(0u64, |sum, (c, _)| sum.checked_add(c))?;
