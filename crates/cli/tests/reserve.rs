@@ -515,7 +515,7 @@ fn auto_finds_the_period_and_a_disturbed_thread_misses_no_more_than_before() {
     let _load = load();
     for attempt in 1.. {
         let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
-        command.args("--json reserve --auto --probability 0.9 --observe 6s --for 5s --pid".split(' '));
+        command.args("--json reserve --auto --probability 0.9 --observe 3s --for 2s --pid".split(' '));
         let output = command.arg(&player.thread).stdin(Stdio::null()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         // A machine that pauses for long hides a period; not each time.
@@ -568,7 +568,7 @@ fn auto_limits_by_a_control_group_what_sched_deadline_cannot_take() {
     let before = group_of(id).unwrap();
     let auto = |more: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_takt"));
-        command.args(["--json", "reserve", "--auto", "--probability", "0.9", "--observe", "3s", "--for", "2s"]);
+        command.args(["--json", "reserve", "--auto", "--probability", "0.9", "--observe", "2s", "--for", "2s"]);
         command.args(more).arg("--pid").arg(&player.thread).stdin(Stdio::null()).output().unwrap()
     };
     for attempt in 1.. {
