@@ -172,14 +172,21 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// # Errors
 /// Broken, more than a GiB, or no trace by its first bytes.
 pub fn unpacked(bytes: &[u8]) -> Result<Cow<'_, [u8]>, OpenError> {
+    unpacked_within(bytes, dat::UNPACKED_MAX)
+}
+
+/// As [`unpacked`], up to so many bytes.
+fn unpacked_within(bytes: &[u8], most: usize) -> Result<Cow<'_, [u8]>, OpenError> {
     if !bytes.starts_with(&GZIP) {
         return Ok(Cow::Borrowed(bytes));
     }
     if let Some(unpacked) = dat::unpacked_dat(bytes)? {
         return Ok(Cow::Owned(unpacked));
     }
-    let mut out = Vec::new();
-    let mut unpacking = flate2::read::MultiGzDecoder::new(bytes).take(dat::UNPACKED_MAX as u64 + 1);
+    let unpacking = || flate2::read::MultiGzDecoder::new(bytes).take(most as u64 + 1);
+    // What is too long takes no memory: a first pass counts.
+    let length = std::io::copy(&mut unpacking(), &mut std::io::sink());
+    let (mut out, mut unpacking) = (Vec::new(), unpacking());
     unpacking.by_ref().take(HEAD as u64).read_to_end(&mut out).map_err(|_| OpenError::Gzip)?;
     // Raw pages look like nothing: zeros alone are what a bomb has.
     if out.len() == HEAD && out.iter().all(|byte| *byte == out[0]) {
@@ -190,8 +197,11 @@ pub fn unpacked(bytes: &[u8]) -> Result<Cow<'_, [u8]>, OpenError> {
     if out.len() == TEXT_HEAD && is_text {
         refuse_other_text(&out)?;
     }
+    if length.map_err(|_| OpenError::Gzip)? > most as u64 {
+        return Err(OpenError::GzipLong);
+    }
     unpacking.read_to_end(&mut out).map_err(|_| OpenError::Gzip)?;
-    if out.len() > dat::UNPACKED_MAX { Err(OpenError::GzipLong) } else { Ok(Cow::Owned(out)) }
+    Ok(Cow::Owned(out))
 }
 
 /// The kernel's text within JSON, for [`Recording::open`]. `None`: `bytes` are no JSON.
@@ -654,5 +664,23 @@ impl<'a> Stream<'a> {
             self.page += layout.page;
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn more_than_may_be_unpacked_is_refused_by_its_length() {
+        let event = b" app-7 [000] 1.000001: sched_waking: comm=b pid=8 prio=120 target_cpu=000\n";
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packed.write_all(event).expect("written");
+        let packed = packed.finish().expect("packed");
+        assert_eq!(unpacked_within(&packed, event.len()).expect("it fits").as_ref(), event);
+        assert_eq!(unpacked_within(&packed, event.len() - 1), Err(OpenError::GzipLong));
+        assert!(OpenError::GzipLong.to_string().contains("UNPACKED_MAX"));
     }
 }

@@ -145,10 +145,10 @@ pub enum ReserveError {
     /// takt itself, and so its children, may use some CPUs only.
     #[error(
         "{program} would have CPUs {} only, as takt has, and SCHED_DEADLINE wants all of their scheduling domain: {}\n\
-         start takt without taskset and outside of cpusets; or limit it by a control group, which \
-         guarantees nothing: --budget cgroup",
+         {}; or limit it by a control group, which guarantees nothing: --budget cgroup",
         list(cpus),
-        list(domain)
+        list(domain),
+        takt_linux::sched::unconfined()
     )]
     OwnAffinity {
         /// The command.
