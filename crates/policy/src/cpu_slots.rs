@@ -1,7 +1,7 @@
 //! The slots of a node's tasks, where jobs run on the CPUs of clusters.
 
 use takt_model::plan::Order;
-use takt_model::{CpuSet, Preemption, Span, System, Task, Time};
+use takt_model::{CpuSet, Late, Preemption, Span, System, Task, Time};
 
 use crate::decision::Decision;
 use crate::plans::Plans;
@@ -208,8 +208,57 @@ impl Slots {
         !at.has_started() && at.of.is_hopeless(now)
     }
 
+    /// The CPU on which a slot's job runs.
+    pub(crate) fn cpu(&self, slot: u32) -> Option<u32> {
+        match self.slots[slot as usize].state {
+            State::Running { cpu } => Some(cpu),
+            State::Empty | State::Waiting => None,
+        }
+    }
+
+    /// Applies the late rule to the job of a slot, if there is one, whose deadline has passed. Returns what changes.
+    /// The caller drops the job.
+    pub(crate) fn expire(&mut self, slot: u32) -> Late {
+        let job = self.slots.get_mut(slot as usize).filter(|at| at.state != State::Empty);
+        job.map_or(Late::Continue, |at| at.of.expire(at.has_started()))
+    }
+
+    /// Empties a slot whose job is late. Returns the CPU that it leaves.
+    pub(crate) fn drop_job(&mut self, slot: u32, decisions: &mut Vec<Decision>) -> Option<u32> {
+        let cpu = self.cpu(slot);
+        self.slots[slot as usize].state = State::Empty;
+        decisions.push(Decision::Drop { slot, cpu });
+        cpu
+    }
+
+    /// Switches to another plan, and drops the late jobs that its rules drop. Returns whether there is such a plan.
+    pub(crate) fn switch(&mut self, plan: usize, now: Time, decisions: &mut Vec<Decision>) -> bool {
+        if !self.adopt(plan) {
+            debug_assert!(false, "no plan {plan}");
+            return false;
+        }
+        for slot in 0..self.slots.len() as u32 {
+            let at = &mut self.slots[slot as usize];
+            if at.state != State::Empty && !at.of.keep_in_switch(at.has_started(), now) {
+                self.drop_job(slot, decisions);
+            }
+        }
+        true
+    }
+
+    /// The next end of a section after `now`, of the running jobs in `which` slots. Such a job may have to yield then,
+    /// though nothing happens.
+    pub(crate) fn next_section(&self, now: Time, which: impl Fn(&CpuSlot) -> bool) -> Option<Time> {
+        if !self.sections {
+            return None;
+        }
+        // From 1 ns later on; a job that runs on has had as much more.
+        let after = now.checked_add(Span::from_ns(1))?;
+        self.slots.iter().filter(|at| which(at)).filter_map(|at| at.section_end(after)).min()
+    }
+
     /// Puts a plan in force. Returns whether there is such a plan.
-    pub(crate) fn adopt(&mut self, plan: usize) -> bool {
+    fn adopt(&mut self, plan: usize) -> bool {
         let Some(plan) = self.plans.adopt(plan, self.slots.iter_mut().map(|at| &mut at.of)) else { return false };
         self.level_count = plan.levels.len() as u32;
         self.laxity = plan.levels.iter().any(|level| level.order == Order::Laxity);

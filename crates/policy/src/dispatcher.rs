@@ -3,7 +3,7 @@
 use takt_model::{CpuSet, Late, NodeId, NodeSpec, Plan, PlanLevel, Span, System, Task, TaskId, Time};
 
 use crate::cluster::Cluster;
-use crate::cpu_slots::{CpuSlot, Slots, State};
+use crate::cpu_slots::{Slots, State};
 use crate::decision::{Decision, Event};
 use crate::error::PolicyError;
 use crate::plans::Plans;
@@ -107,7 +107,7 @@ impl Dispatcher {
     /// Whether it must be told when a deadline passes: some plan drops or demotes late jobs.
     #[must_use]
     pub fn wants_deadlines(&self) -> bool {
-        !self.slots.plans.iter().flat_map(|plan| &plan.levels).all(PlanLevel::continues)
+        !self.slots.plans.levels().all(PlanLevel::continues)
     }
 
     /// Takes note of an event. Appends immediate decisions (drops) to `decisions`; the others come
@@ -162,15 +162,6 @@ impl Dispatcher {
         }
     }
 
-    /// The next end of a section after `now` at which a waiting job may take a CPU.
-    fn next_section_end(&self, now: Time) -> Option<Time> {
-        let after = now.checked_add(Span::from_ns(1))?;
-        let waited = |at: &&CpuSlot| self.clusters[at.cluster as usize].is_contended();
-        // From 1 ns later on; a job that runs on has had as much more.
-        let end = |at: &CpuSlot| at.section_end(after);
-        self.slots.slots.iter().filter(waited).filter_map(end).min()
-    }
-
     /// The next instant at which it must dispatch without an event. While jobs compete by laxity,
     /// this is the next point of the laxity quantum's grid after `now`. While jobs wait, it may be
     /// the end of a running job's section.
@@ -181,7 +172,7 @@ impl Dispatcher {
         if !self.slots.sections {
             return quantum;
         }
-        let section = self.next_section_end(now);
+        let section = self.slots.next_section(now, |at| self.clusters[at.cluster as usize].is_contended());
         quantum.into_iter().chain(section).min()
     }
 
@@ -241,21 +232,15 @@ impl Dispatcher {
     }
 
     fn on_deadline(&mut self, slot: u32, now: Time, decisions: &mut Vec<Decision>) {
-        let Some(at) = self.slots.slots.get_mut(slot as usize) else { return };
-        if at.state == State::Empty {
-            return;
-        }
-        match at.of.late_effect(at.has_started()) {
+        match self.slots.expire(slot) {
             Late::Continue => {}
             Late::Drop => self.drop_job(slot, decisions),
             Late::Demote => {
-                at.of.demoted = true;
-                let (state, cluster) = (at.state, at.cluster);
-                let new = self.slots.rerank(slot, now);
+                let (new, cluster) = (self.slots.rerank(slot, now), self.slots.slots[slot as usize].cluster);
                 let home = &mut self.clusters[cluster as usize];
-                match state {
-                    State::Running { cpu, .. } => home.rerank_running(new, cpu),
-                    _ => {
+                match self.slots.cpu(slot) {
+                    Some(cpu) => home.rerank_running(new, cpu),
+                    None => {
                         home.dequeue(slot);
                         home.enqueue(new);
                     }
@@ -267,33 +252,29 @@ impl Dispatcher {
 
     /// Empties a slot that holds a job, wherever the job is.
     fn drop_job(&mut self, slot: u32, decisions: &mut Vec<Decision>) {
-        let at = &mut self.slots.slots[slot as usize];
-        let home = &mut self.clusters[at.cluster as usize];
-        let cpu = match at.state {
-            State::Running { cpu, .. } => {
-                home.release_cpu(cpu);
-                Some(cpu)
-            }
-            _ => {
-                home.dequeue(slot);
-                None
-            }
-        };
-        at.state = State::Empty;
-        let cluster = at.cluster;
-        decisions.push(Decision::Drop { slot, cpu });
+        let cpu = self.slots.drop_job(slot, decisions);
+        self.leave(slot, cpu);
+    }
+
+    /// Takes a dropped job off its CPU, or out of its queue.
+    fn leave(&mut self, slot: u32, cpu: Option<u32>) {
+        let cluster = self.slots.slots[slot as usize].cluster;
+        let home = &mut self.clusters[cluster as usize];
+        match cpu {
+            Some(cpu) => home.release_cpu(cpu),
+            None => home.dequeue(slot),
+        }
         self.touch(cluster);
     }
 
     fn on_mode(&mut self, plan: usize, now: Time, decisions: &mut Vec<Decision>) {
-        if !self.slots.adopt(plan) {
-            debug_assert!(false, "no plan {plan}");
+        let from = decisions.len();
+        if !self.slots.switch(plan, now, decisions) {
             return;
         }
-        for slot in 0..self.slot_count() as u32 {
-            let at = &mut self.slots.slots[slot as usize];
-            if at.state != State::Empty && !at.of.keep_in_switch(at.has_started(), now) {
-                self.drop_job(slot, decisions);
+        for decision in &decisions[from..] {
+            if let Decision::Drop { slot, cpu } = *decision {
+                self.leave(slot, cpu);
             }
         }
         for cluster in 0..self.clusters.len() {

@@ -378,7 +378,7 @@ impl Levels {
         let Some(at) = self.slots.get_mut(slot as usize).filter(is_due) else { return Passed::Continues };
         at.of.passed = true;
         let (state, level) = (at.state, at.of.level);
-        match (at.of.late_effect(state == State::Running), state) {
+        match (at.of.expire(state == State::Running), state) {
             (Late::Continue, _) | (_, State::Empty) => Passed::Continues,
             (Late::Drop, _) => {
                 match state {
@@ -391,13 +391,11 @@ impl Levels {
                 Passed::Dropped { running: state == State::Running }
             }
             (Late::Demote, State::Waiting { queue }) => {
-                at.of.demoted = true;
                 self.unqueue(queue, slot);
                 self.enqueue(slot);
                 Passed::Moved(demoted)
             }
             (Late::Demote, State::Running) => {
-                at.of.demoted = true;
                 self.demote_started(slot, level);
                 Passed::Moved(demoted)
             }

@@ -1,7 +1,7 @@
 //! The plans of a node, of which one is in force.
 
 use takt_model::plan::PlanError;
-use takt_model::{NodeId, Plan, System, TaskId};
+use takt_model::{NodeId, Plan, PlanLevel, System, TaskId};
 
 use crate::slot::Slot;
 
@@ -31,9 +31,9 @@ impl Plans {
         self.tasks.get(slot as usize).map(|of| of.task)
     }
 
-    /// All of them.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Plan> {
-        self.plans.iter()
+    /// The levels of all of them.
+    pub(crate) fn levels(&self) -> impl Iterator<Item = &PlanLevel> {
+        self.plans.iter().flat_map(|plan| &plan.levels)
     }
 
     /// Whether there is a plan of this number.

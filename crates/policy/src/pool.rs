@@ -1,7 +1,7 @@
 //! The jobs of a scope that runs on several CPUs at once. The caller chooses which of them run, and where.
 
 use takt_model::plan::Order;
-use takt_model::{CpuSet, Late, NodeId, Plan, PlanLevel, Span, System, Task, TaskId, Time};
+use takt_model::{CpuSet, Late, NodeId, Plan, PlanLevel, System, Task, TaskId, Time};
 
 use crate::cpu_slots::{Slots, State};
 use crate::decision::Decision;
@@ -26,13 +26,9 @@ impl Pool {
         Pool { slots: Slots::new(system, plans, &of), numbers: vec![0; tasks.len()] }
     }
 
-    fn levels(&self) -> impl Iterator<Item = &PlanLevel> {
-        self.slots.plans.iter().flat_map(|plan| &plan.levels)
-    }
-
     /// See [`crate::Dispatcher::wants_deadlines`].
     pub(crate) fn wants_deadlines(&self) -> bool {
-        !self.levels().all(PlanLevel::continues)
+        !self.slots.plans.levels().all(PlanLevel::continues)
     }
 
     pub(crate) fn slot_count(&self) -> usize {
@@ -61,35 +57,12 @@ impl Pool {
 
     /// The deadline of a slot's job has passed. Returns the CPU that the job leaves.
     pub(crate) fn deadline(&mut self, slot: u32, decisions: &mut Vec<Decision>) -> Option<u32> {
-        let at = &mut self.slots.slots[slot as usize];
-        if at.state == State::Empty || at.of.demoted {
-            return None;
-        }
-        match at.of.late_effect(at.has_started()) {
-            Late::Drop => return self.drop_job(slot, decisions),
-            Late::Demote => at.of.demoted = true,
-            Late::Continue => {}
-        }
-        None
+        if self.slots.expire(slot) == Late::Drop { self.slots.drop_job(slot, decisions) } else { None }
     }
 
-    /// Empties a slot whose job is late. Returns the CPU that it leaves.
-    fn drop_job(&mut self, slot: u32, decisions: &mut Vec<Decision>) -> Option<u32> {
-        let cpu = self.complete(slot);
-        decisions.push(Decision::Drop { slot, cpu });
-        cpu
-    }
-
-    /// Another plan holds. `left` gets the CPUs that dropped jobs leave.
-    pub(crate) fn switch(&mut self, plan: usize, now: Time, decisions: &mut Vec<Decision>, left: &mut Vec<u32>) {
-        self.slots.adopt(plan);
-        for slot in 0..self.slot_count() as u32 {
-            let at = &mut self.slots.slots[slot as usize];
-            let started = at.has_started();
-            if at.state != State::Empty && !at.of.keep_in_switch(started, now) {
-                left.extend(self.drop_job(slot, decisions));
-            }
-        }
+    /// See [`Slots::switch`].
+    pub(crate) fn switch(&mut self, plan: usize, now: Time, decisions: &mut Vec<Decision>) -> bool {
+        self.slots.switch(plan, now, decisions)
     }
 
     pub(crate) fn rank(&self, slot: u32, now: Time) -> Option<Rank> {
@@ -98,10 +71,7 @@ impl Pool {
 
     /// The CPU on which a slot's job runs.
     pub(crate) fn cpu(&self, slot: u32) -> Option<u32> {
-        match self.slots.slots[slot as usize].state {
-            State::Running { cpu } => Some(cpu),
-            State::Empty | State::Waiting => None,
-        }
+        self.slots.cpu(slot)
     }
 
     /// The CPU on which a slot's job has run last.
@@ -129,11 +99,7 @@ impl Pool {
 
     /// When a running job may have to yield, though nothing happens: at the end of a section.
     pub(crate) fn next_section(&self, now: Time) -> Option<Time> {
-        if !self.slots.sections {
-            return None;
-        }
-        let after = now.checked_add(Span::from_ns(1))?;
-        self.slots.slots.iter().filter_map(|slot| slot.section_end(after)).min()
+        self.slots.next_section(now, |_| true)
     }
 
     pub(crate) fn goes_by_laxity(&self) -> bool {
@@ -142,7 +108,7 @@ impl Pool {
 
     /// Whether some level of some plan goes by laxity.
     pub(crate) fn may_go_by_laxity(&self) -> bool {
-        self.levels().any(|level| level.order == Order::Laxity)
+        self.slots.plans.levels().any(|level| level.order == Order::Laxity)
     }
 
     pub(crate) fn has_sections(&self) -> bool {
@@ -151,6 +117,7 @@ impl Pool {
 
     /// Whether ranks change with time, or as jobs get and lose CPUs.
     pub(crate) fn ranks_vary(&self) -> bool {
-        self.slots.sections || self.may_go_by_laxity() || self.levels().any(|level| !level.preemptive)
+        let varies = |level: &PlanLevel| !level.preemptive || level.order == Order::Laxity;
+        self.slots.sections || self.slots.plans.levels().any(varies)
     }
 }

@@ -87,13 +87,15 @@ impl Slot {
         !(late && self.late == Late::Drop)
     }
 
-    /// The effect of its passed deadline on the job. A started job of a level that is not
-    /// preemptive keeps its level.
-    pub(crate) fn late_effect(&self, started: bool) -> Late {
+    /// Applies the late rule to a job whose deadline has passed, and returns what changes. The caller drops the job.
+    /// A started job of a level that is not preemptive keeps its level.
+    pub(crate) fn expire(&mut self, started: bool) -> Late {
         match self.late {
-            Late::Demote if self.demoted || (started && !self.preemptive) => Late::Continue,
-            late => late,
+            Late::Demote if self.demoted || (started && !self.preemptive) => return Late::Continue,
+            Late::Demote => self.demoted = true,
+            Late::Drop | Late::Continue => {}
         }
+        self.late
     }
 
     /// Applies the late rule to a job that another plan rules from `now` on. Returns false if the

@@ -131,8 +131,6 @@ pub(crate) struct VirtualClusters {
     /// The job on each CPU: scope and slot in it.
     cpus: Vec<Option<(usize, u32)>>,
     choice: Choice,
-    /// Scratch of a change of plans: the CPUs that dropped jobs leave.
-    left: Vec<u32>,
     /// When each server changes by itself.
     changes_at: Times,
     /// Components whose servers may have changed. Inner ones come first, for they stand behind outer ones.
@@ -200,14 +198,14 @@ impl VirtualClusters {
     fn adopt(&mut self, root: usize, plan: usize, now: Time, decisions: &mut Vec<Decision>) {
         let from = decisions.len();
         let scope = &mut self.scopes[root];
-        if plan >= scope.places.len() {
-            debug_assert!(false, "no plan {plan}");
+        if !scope.pool.switch(plan, now, decisions) {
             return;
         }
         scope.plan = plan;
-        scope.pool.switch(plan, now, decisions, &mut self.left);
-        for cpu in self.left.drain(..) {
-            self.cpus[cpu as usize] = None;
+        for decision in &decisions[from..] {
+            if let Decision::Drop { cpu: Some(cpu), .. } = *decision {
+                self.cpus[cpu as usize] = None;
+            }
         }
         self.place_all(root, now);
         self.rename(root, &mut decisions[from..]);

@@ -38,11 +38,7 @@ impl Dispatcher {
 
     /// When a running job may have to yield, though nothing happens: at the end of a section.
     pub(crate) fn next_section(&self, now: Time) -> Option<Time> {
-        if !self.slots.sections {
-            return None;
-        }
-        let after = now.checked_add(takt_model::Span::from_ns(1))?;
-        self.slots.slots.iter().filter_map(|slot| slot.section_end(after)).min()
+        self.slots.next_section(now, |_| true)
     }
 
     pub(crate) fn holds_job(&self, slot: u32) -> bool {

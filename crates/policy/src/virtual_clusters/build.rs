@@ -32,7 +32,6 @@ impl VirtualClusters {
             groups: Vec::new(),
             cpus: vec![None; spec.cpus as usize],
             choice: Choice::default(),
-            left: Vec::new(),
             changes_at: Times::never(0),
             to_update: (0..components.len()).collect(),
             paying: Vec::new(),
@@ -90,7 +89,6 @@ impl VirtualClusters {
         let (servers, groups, cpus) = (self.servers.len(), self.groups.len(), self.cpus.len());
         let sizes: Vec<(usize, usize)> = self.scopes.iter().map(|scope| (scope.cpus, scope.entry_count())).collect();
         self.choice = Choice::new(&sizes, cpus);
-        self.left.reserve(self.homes.len());
         // A component is touched and its scope soiled at most once between two updates.
         self.to_update.reserve(2 * groups);
         self.paying.reserve(groups + servers + cpus);
