@@ -60,3 +60,14 @@ pub enum Decision {
         from: Option<u32>,
     },
 }
+
+/// Gives decisions of a scope the node's slots of its tasks.
+pub(crate) fn rename(decisions: &mut [Decision], slots: &[u32]) {
+    for decision in decisions {
+        let (Decision::Cancel { slot }
+        | Decision::Drop { slot, .. }
+        | Decision::Preempt { slot, .. }
+        | Decision::Run { slot, .. }) = decision;
+        *slot = slots[*slot as usize];
+    }
+}

@@ -28,10 +28,10 @@ use std::collections::BinaryHeap;
 use takt_model::plan::Order;
 use takt_model::{ComponentId, ServerRule, Span, Time};
 
-use crate::decision::{Decision, Event};
+use crate::decision::{Decision, Event, rename};
 use crate::dispatcher::Dispatcher;
 use crate::rank::Rank;
-use crate::server::{Change, RATE_ONE, Server, Terms};
+use crate::server::{Change, Server, Terms};
 use crate::times::{NEVER, Times};
 
 pub(crate) use order::{EntryFilter, EntryState, ScopeOrder};
@@ -41,7 +41,7 @@ mod choose;
 mod grow;
 mod order;
 
-pub(crate) use choose::server_rank;
+pub(crate) use choose::{lends_to, server_rank};
 
 /// A change of a server, at the instant of the call that caused it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,7 +141,7 @@ struct Scope {
     stale: bool,
     /// Whether something in it would use the CPU.
     wants: bool,
-    /// Bandwidth of its tasks and active servers, in 2^-32. Only `grub` has servers that are not active.
+    /// Bandwidth of its tasks and active servers, in 2^-32.
     active_share: u128,
 }
 
@@ -161,8 +161,6 @@ struct Node {
     eligible: bool,
     /// Its standing in the order of the scope.
     standing: Option<EntryState>,
-    /// Its part of the active bandwidth of the scope.
-    counted: u64,
     /// The start of its payment, and the amount so far.
     paying: Option<(Time, Span)>,
     /// Whether a job in it runs, since the last decision.
@@ -284,13 +282,7 @@ impl Hierarchy {
         let scope = &mut self.scopes[scope];
         scope.is_head_old = true;
         act(&mut scope.dispatcher, decisions);
-        for decision in &mut decisions[from..] {
-            let (Decision::Cancel { slot }
-            | Decision::Drop { slot, .. }
-            | Decision::Preempt { slot, .. }
-            | Decision::Run { slot, .. }) = decision;
-            *slot = scope.slots[*slot as usize];
-        }
+        rename(&mut decisions[from..], &scope.slots);
     }
 
     /// A scope may have work now or have it no more.
@@ -338,10 +330,7 @@ impl Hierarchy {
     /// The rate at which a server's budget is used while it pays.
     fn rate(&self, server: usize) -> u64 {
         let node = &self.servers[server];
-        if node.account.rule() != ServerRule::Grub {
-            return RATE_ONE;
-        }
-        u64::try_from(self.scopes[node.outer].active_share).unwrap_or(RATE_ONE).min(RATE_ONE)
+        node.account.rate(self.scopes[node.outer].active_share)
     }
 
     /// Reports the payments of a server.
@@ -440,13 +429,9 @@ impl Hierarchy {
             self.tell(server, told);
         }
         self.changes = changes;
-        let Node { account, counted, outer, .. } = &mut self.servers[server];
+        let Node { account, outer, .. } = &mut self.servers[server];
         self.changes_at.set(server as u32, account.next_change());
-        let counts = account.rule() != ServerRule::Grub || account.is_active();
-        let share = if counts { account.share() } else { 0 };
-        let before = std::mem::replace(counted, share);
-        let active = &mut self.scopes[*outer].active_share;
-        *active = *active + u128::from(share) - u128::from(before);
+        account.count_in(&mut self.scopes[*outer].active_share);
     }
 
     /// Takes in that a server has its next terms.

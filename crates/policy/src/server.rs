@@ -39,7 +39,7 @@ pub const RETURNS_MAX: usize = 64;
 const FRACTION_BITS: u32 = 32;
 
 /// A rate at which a budget is used: 1 is this.
-pub(crate) const RATE_ONE: u64 = 1 << FRACTION_BITS;
+const RATE_ONE: u64 = 1 << FRACTION_BITS;
 
 /// A change of a server's account.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,6 +102,8 @@ pub(crate) struct Server {
     used: Span,
     returns: VecDeque<(Time, Span)>,
     bandwidth: Bandwidth,
+    /// Its part of the active bandwidth of its scope, in 2^-32.
+    counted: u64,
     /// Its terms from the end of its period on.
     pending: Option<Terms>,
 }
@@ -126,6 +128,7 @@ impl Server {
             used: Span::ZERO,
             returns: VecDeque::new(),
             bandwidth: Bandwidth::Inactive,
+            counted: 0,
             pending: None,
         }
     }
@@ -203,14 +206,20 @@ impl Server {
         self.started = true;
     }
 
-    /// Whether its bandwidth counts as active.
-    pub(crate) fn is_active(&self) -> bool {
-        self.bandwidth != Bandwidth::Inactive
+    /// Brings its part of the active bandwidth of its scope up to date. Only `grub` has servers that are not active.
+    pub(crate) fn count_in(&mut self, active_share: &mut u128) {
+        let counts = self.rule != ServerRule::Grub || self.bandwidth != Bandwidth::Inactive;
+        let share = if counts { share(self.full, self.period) } else { 0 };
+        let before = std::mem::replace(&mut self.counted, share);
+        *active_share = *active_share + u128::from(share) - u128::from(before);
     }
 
-    /// Its bandwidth in 2^-32, rounded up.
-    pub(crate) fn share(&self) -> u64 {
-        share(self.full, self.period)
+    /// The rate at which its budget is used while it pays, in a scope of this active bandwidth.
+    pub(crate) fn rate(&self, active_share: u128) -> u64 {
+        match self.rule {
+            ServerRule::Grub => u64::try_from(active_share).unwrap_or(RATE_ONE).min(RATE_ONE),
+            _ => RATE_ONE,
+        }
     }
 
     /// Its budget in 2^-32 ns.
@@ -273,7 +282,7 @@ impl Server {
         let had_budget = self.has_budget();
         let mut returns = std::mem::take(&mut self.returns);
         returns.clear();
-        *self = Server { returns, ..Server::new(terms, now) };
+        *self = Server { returns, counted: self.counted, ..Server::new(terms, now) };
         tell(Change::Switched);
         // A periodic server has its first budget in the next step.
         let begins_later = is_periodic(self.rule) && !terms.are_closed();

@@ -32,10 +32,10 @@ use std::collections::BinaryHeap;
 use takt_model::plan::Order;
 use takt_model::{ComponentId, ServerRule, Span, Time};
 
-use crate::decision::{Decision, Event};
+use crate::decision::{Decision, Event, rename};
 use crate::hierarchy::{EntryState, Place, ScopeOrder, ServerChange, ServerEvent, next_multiple};
 use crate::pool::Pool;
-use crate::server::{Change, RATE_ONE, Server, Terms};
+use crate::server::{Change, Server, Terms};
 use crate::times::{NEVER, Times};
 
 mod build;
@@ -91,8 +91,6 @@ struct Virtual {
     at: usize,
     eligible: bool,
     standing: Option<EntryState>,
-    /// Its part of the active bandwidth of the scope.
-    counted: u64,
     /// The node's scope of its last CPU.
     root: Option<usize>,
     /// The server through which it got that CPU.
@@ -191,7 +189,7 @@ impl VirtualClusters {
             self.cpus[cpu as usize] = None;
         }
         self.place_job(home, local, now);
-        self.rename(home, &mut decisions[from..]);
+        rename(&mut decisions[from..], &self.scopes[home].slots);
     }
 
     /// Another plan of a scope of the node holds.
@@ -208,18 +206,7 @@ impl VirtualClusters {
             }
         }
         self.place_all(root, now);
-        self.rename(root, &mut decisions[from..]);
-    }
-
-    /// Gives decisions of a scope the node's slots.
-    fn rename(&self, scope: usize, decisions: &mut [Decision]) {
-        for decision in decisions {
-            let (Decision::Cancel { slot }
-            | Decision::Drop { slot, .. }
-            | Decision::Preempt { slot, .. }
-            | Decision::Run { slot, .. }) = decision;
-            *slot = self.scopes[scope].slots[*slot as usize];
-        }
+        rename(&mut decisions[from..], &self.scopes[root].slots);
     }
 
     /// The scope of a component.
@@ -264,10 +251,8 @@ impl VirtualClusters {
     fn rate(&self, server: usize) -> u64 {
         let at = &self.servers[server];
         let scope = &self.scopes[at.outer];
-        if at.account.rule() != ServerRule::Grub || scope.cpus > 1 {
-            return RATE_ONE;
-        }
-        u64::try_from(scope.active_share).unwrap_or(RATE_ONE).min(RATE_ONE)
+        // On several CPUs nothing is reclaimed, as if all bandwidth were active.
+        at.account.rate(if scope.cpus > 1 { u128::MAX } else { scope.active_share })
     }
 
     fn tell(&mut self, group: usize, change: ServerChange) {
@@ -306,7 +291,7 @@ impl VirtualClusters {
             let first = decisions.len();
             if self.scopes[scope].pool.cancel_if_hopeless(slot, now, decisions) {
                 self.place_job(scope, slot, now);
-                self.rename(scope, &mut decisions[first..]);
+                rename(&mut decisions[first..], &self.scopes[scope].slots);
             }
         }
         decisions.len() > from
@@ -398,7 +383,7 @@ impl VirtualClusters {
 
     /// Brings a server to `now`. Returns whether it has a new budget, and whether it has new terms.
     fn update_server(&mut self, server: usize, has_work: bool, now: Time) -> (bool, bool) {
-        let Virtual { account, term, next_term, eligible, counted, outer, .. } = &mut self.servers[server];
+        let Virtual { account, term, next_term, eligible, outer, .. } = &mut self.servers[server];
         let (mut replenished, mut switched) = (false, false);
         account.update(now, has_work, |change| {
             replenished |= matches!(change, Change::Replenished(_));
@@ -408,11 +393,7 @@ impl VirtualClusters {
             *term = *next_term;
         }
         self.changes_at.set(server as u32, account.next_change());
-        let counts = account.rule() != ServerRule::Grub || account.is_active();
-        let share = if counts { account.share() } else { 0 };
-        let before = std::mem::replace(counted, share);
-        let active = &mut self.scopes[*outer].active_share;
-        *active = *active + u128::from(share) - u128::from(before);
+        account.count_in(&mut self.scopes[*outer].active_share);
         let outer = *outer;
         let is_eligible = account.is_eligible(has_work);
         if std::mem::replace(eligible, is_eligible) != is_eligible {

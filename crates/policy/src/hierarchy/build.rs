@@ -5,7 +5,7 @@ use takt_model::{Auto, ComponentId, CpuSet, NodeId, Plan, ServerRule, Span, Stra
 
 pub(crate) use super::Place;
 use super::order::ScopeOrder;
-use super::{Choice, Hierarchy, Node, Pick, Scope};
+use super::{Choice, Hierarchy, Node, Pick, Scope, lends_to};
 use crate::dispatcher::Dispatcher;
 use crate::error::PolicyError;
 use crate::server::{Server, Terms, share};
@@ -68,10 +68,8 @@ impl Hierarchy {
             for (local, slot) in parts.slots.iter().enumerate() {
                 hierarchy.homes[*slot as usize] = (index, local as u32);
             }
-            let lends = |server: &usize| {
-                terms[*server].iter().any(|terms| matches!(terms.rule, ServerRule::Wcps | ServerRule::Crps))
-            };
-            let lends = parts.servers.iter().any(lends);
+            let lends = |terms: &Terms| lends_to(terms.rule).is_some();
+            let lends = parts.servers.iter().any(|server| terms[*server].iter().any(lends));
             hierarchy.scopes.push(scope(system, node, parts, lends));
         }
         for (index, (id, terms)) in components.iter().zip(terms).enumerate() {
@@ -89,7 +87,6 @@ impl Hierarchy {
                 is_touched: true,
                 eligible: false,
                 standing: None,
-                counted: 0,
                 paying: None,
                 runs: false,
             });

@@ -49,12 +49,8 @@ impl Hierarchy {
         if self.choose(server + 1, now, choice) {
             return true;
         }
-        let reclaims = match self.servers[server].account.rule() {
-            ServerRule::Wcps => false,
-            ServerRule::Crps => true,
-            _ => return false,
-        };
-        let which = if reclaims { EntryFilter::Busy } else { EntryFilter::Ready };
+        let Some(which) = lends_to(self.servers[server].account.rule()) else { return false };
+        let reclaims = which == EntryFilter::Busy;
         let mut after = if reclaims { None } else { Some(rank) };
         while let Some((rank, entry)) = self.next_entry(scope, after, which) {
             after = Some(rank);
@@ -162,6 +158,15 @@ impl Hierarchy {
     fn rank(&self, scope: usize, server: usize, place: &Place, slot: u32) -> Rank {
         let runs = self.scopes[scope].pick.entry == Some(Entry::Server(server));
         server_rank(&self.servers[server].account, place, runs, slot)
+    }
+}
+
+/// The entries to which a server of this rule may lend the CPU. Under `crps` the borrower does not pay.
+pub(crate) fn lends_to(rule: ServerRule) -> Option<EntryFilter> {
+    match rule {
+        ServerRule::Wcps => Some(EntryFilter::Ready),
+        ServerRule::Crps => Some(EntryFilter::Busy),
+        _ => None,
     }
 }
 

@@ -7,7 +7,7 @@ use super::choose::Choice;
 use super::{Group, Scope, Virtual, VirtualClusters};
 use crate::error::PolicyError;
 use crate::hierarchy::build::{EVENTS_MAX, Parts, ServerTasks, changes, depth, terms};
-use crate::hierarchy::{Place, ScopeOrder};
+use crate::hierarchy::{Place, ScopeOrder, lends_to};
 use crate::pool::Pool;
 use crate::server::{Server, Terms};
 use crate::times::Times;
@@ -65,7 +65,7 @@ impl VirtualClusters {
             let own = clusters.get(index).map_or(Vec::new(), |cpus| cpus.iter().collect());
             let cpus = component.map_or(own.len(), |id| system.components[id.index()].cpus as usize);
             let depth = component.map_or(0, |id| depth(system, id) + 1);
-            let lends = |terms: &Terms| matches!(terms.rule, ServerRule::Wcps | ServerRule::Crps);
+            let lends = |terms: &Terms| lends_to(terms.rule).is_some();
             let lends = parts.servers.iter().any(|server| made.servers[*server].terms.iter().any(lends));
             made.scopes.push(scope(system, node, parts, (own, cpus, depth), lends));
         }
@@ -128,7 +128,6 @@ impl VirtualClusters {
                 at: 0,
                 eligible: false,
                 standing: None,
-                counted: 0,
                 root: None,
                 via: None,
                 holds: false,

@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use takt_model::{ServerRule, Time};
+use takt_model::Time;
 
 use super::VirtualClusters;
-use crate::hierarchy::{EntryFilter, EntryState, is_multiple, server_rank};
+use crate::hierarchy::{EntryFilter, EntryState, is_multiple, lends_to, server_rank};
 
 /// An entry of a scope: a job by its slot and its number, or a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -284,15 +284,11 @@ impl VirtualClusters {
 
     /// Lends a CPU that a server has no use for to another entry of its scope. True if a job runs on it.
     fn lend(&self, scope: usize, lender: usize, root: usize, choice: &mut Choice) -> bool {
-        let reclaims = match self.servers[lender].account.rule() {
-            ServerRule::Wcps => false,
-            ServerRule::Crps => true,
-            _ => return false,
-        };
+        let Some(which) = lends_to(self.servers[lender].account.rule()) else { return false };
         if self.scopes[scope].quantum.is_some() {
             return false;
         }
-        let which = if reclaims { EntryFilter::Busy } else { EntryFilter::Ready };
+        let reclaims = which == EntryFilter::Busy;
         for (_, entry) in self.scopes[scope].order.after(which, None) {
             if choice.served[scope].contains(&entry) {
                 continue;
