@@ -77,6 +77,13 @@
 //! E and the latest arrivals depend on each other where clocks drift; the least fixed point is
 //! found from E = 0. By the same induction over time it bounds what happens.
 //!
+//! *Time synchronisation.* Only in the simulation do messages of `clock.sync` take turns of the table tasks. A live node
+//! asks and answers in its job of synchronisation, by a socket of its own. There the table does less than it is charged,
+//! so the claims hold. In the simulation each exchange must be over within T_y↓ of its job's arrival, T_y the period of
+//! these jobs. Then its request and its answer each move by T_y↓ at most after that arrival. The arrivals are T_y↓ apart
+//! or more. So n of one kind and neighbour come in a window L only if (n - 1) T_y↓ - T_y↓ < L: n <= ceil(L / T_y↓) + 1.
+//! Nothing checks that exchanges are over in time: it needs the delays of ways on which no flow goes.
+//!
 //! A node may have *interrupts* in place of the table tasks: [`interrupts`].
 //!
 //! | paper | here |
@@ -193,7 +200,7 @@ pub struct Route {
 /// Messages of time synchronisation at every node that flows connect to others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sync {
-    /// Period of a node's exchanges; each is over, or given up, within it.
+    /// Period of a node's exchanges. It is assumed that each is over within it.
     pub t: u64,
     /// Longest execution of the node's job, with what switches cost it.
     pub c: u64,
@@ -428,8 +435,8 @@ impl Net {
         near.len() as u64
     }
 
-    /// Messages of time synchronisation at a node in a window: one each way with every neighbour in
-    /// a period of either, and an exchange is over within its period.
+    /// Messages of time synchronisation at a node in a window, by the module's bound: requests and answers, with every
+    /// neighbour.
     fn sync_messages(&self, node: usize, window: u64) -> Option<u64> {
         let Some(sync) = self.sync else { return Some(0) };
         let period = self.drift.least(sync.t).max(1);
