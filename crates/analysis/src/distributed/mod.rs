@@ -77,12 +77,12 @@
 //! E and the latest arrivals depend on each other where clocks drift; the least fixed point is
 //! found from E = 0. By the same induction over time it bounds what happens.
 //!
-//! *Time synchronisation.* Only in the simulation do messages of `clock.sync` take turns of the table tasks. A live node
-//! asks and answers in its job of synchronisation, by a socket of its own. There the table does less than it is charged,
-//! so the claims hold. In the simulation each exchange must be over within T_y↓ of its job's arrival, T_y the period of
-//! these jobs. Then its request and its answer each move by T_y↓ at most after that arrival. The arrivals are T_y↓ apart
-//! or more. So n of one kind and neighbour come in a window L only if (n - 1) T_y↓ - T_y↓ < L: n <= ceil(L / T_y↓) + 1.
-//! Nothing checks that exchanges are over in time: it needs the delays of ways on which no flow goes.
+//! *Time synchronisation.* Only in the simulation do messages of `clock.sync` take turns of the table tasks. A live
+//! node asks and answers in its job of synchronisation, by a socket of its own. There the table does less than it is
+//! charged, so the claims hold. In the simulation each exchange must be over within T_y↓ of its job's arrival, T_y the
+//! period of these jobs. Then its request and its answer each come up to T_y↓ after that arrival. The arrivals are T_y↓
+//! apart or more. So n messages of one kind and neighbour come in a window L only if (n - 1) T_y↓ - T_y↓ < L, so n <=
+//! ceil(L / T_y↓) + 1. Nothing checks that exchanges are over in time. That needs the delays of ways without flows.
 //!
 //! A node may have *interrupts* in place of the table tasks: [`interrupts`].
 //!
