@@ -26,7 +26,7 @@ pub enum RecoveryError {
         cause: String,
     },
     /// The state file is not one of takt's.
-    #[error("{path} is damaged ({cause}); look at it, restore by hand what it names, and remove it")]
+    #[error("{path} is damaged ({cause}); restore the settings in it by hand, then remove it")]
     Damaged {
         /// The file.
         path: String,

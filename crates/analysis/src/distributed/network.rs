@@ -276,8 +276,8 @@ fn request_delay(system: &System, ways: &[(NodeId, NodeId)], way: (NodeId, NodeI
 }
 
 /// The messages of `clock.sync`: each node asks its neighbours once a period, and answers them. A message leaves
-/// within its jitter after the arrival of the job that asks. Where a node is not proven, or nothing bounds the way of
-/// a request, it is assumed that a job sends within its period, and that an answer takes two more.
+/// within its jitter after the arrival of the job that asks. Without a bound for the node or for the delay of the
+/// request, two assumptions hold: a job sends within its period, and its answer takes two more periods.
 fn sync_messages(system: &System, distributed: &Distributed, wanted: Span) -> Vec<OutgoingFlow> {
     let Some(sync) = system.clock.sync else { return Vec::new() };
     let (drift, period) = (distributed.net.drift, sync.period.as_ns());

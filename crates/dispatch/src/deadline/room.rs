@@ -1,8 +1,8 @@
-//! A descriptor that tells a program that does not wait when there is room for its next message.
+//! A descriptor for non-blocking programs. It is readable while there is room for the next message.
 //!
-//! It is readable unless the last message found no room. Then it becomes readable when that message
-//! would be taken: the broker has told what became of earlier ones, the kernel has room again, or the
-//! broker is gone. All changes happen under the lock of the sender.
+//! It becomes unreadable when a message finds no room, and readable again in one of three cases: the broker has
+//! reported the fate of earlier messages, the kernel has room again, or the broker is gone. All changes
+//! happen under the lock of the sender.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
