@@ -256,9 +256,9 @@ fn through(system: &System, (from, to): (NodeId, NodeId)) -> Result<&[PortId], N
     Err(NetworkSizeError::Ambiguous { from, to })
 }
 
-/// The longest time of a request of `clock.sync` from a node to another, in ns; `None` where nothing bounds it. Where
-/// flows go the same way it takes no longer than they do. Elsewhere it leaves the link of a node that sends messages of
-/// flows within `wanted`, and the file may say how long it takes from there.
+/// The longest time of a request of `clock.sync` from a node to another, in ns. `None` means no bound. On the path of
+/// a flow the request takes no longer than the flow's messages. On other paths it leaves the link of a node with flows
+/// within `wanted`. The file may have the delay of the rest.
 fn request_delay(system: &System, ways: &[(NodeId, NodeId)], way: (NodeId, NodeId), wanted: Span) -> Option<u64> {
     if ways.contains(&way) {
         return Some(wanted.as_ns());
