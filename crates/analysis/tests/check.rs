@@ -657,9 +657,8 @@ fn a_shared_level_of_sporadic_tasks_is_refuted_but_for_ties() {
     assert_eq!(fifo(ns(4_999_998), Arrival::Periodic), Answer::Yes);
 }
 
-/// Found by comparison with simulation: a predecessor that took no time released its successor in
-/// the instant in which another job had started, so all of the other job blocked, not all but a
-/// nanosecond.
+/// A comparison with simulation found this. A predecessor took no time and released its successor at
+/// the instant at which another job had started. So the whole other job blocked the successor.
 #[test]
 fn a_successor_can_come_in_the_instant_in_which_another_job_starts() {
     let ns = Span::from_ns;

@@ -41,7 +41,7 @@ fn the_window_and_the_point_are_those_of_the_books() {
     let qpa = report.tests.iter().find(|report| report.test == TestId::Qpa).unwrap();
     assert_eq!(
         qpa.binding().as_deref(),
-        Some("what is due within 10ns of a common arrival: 9ns of 10ns, 1ns to spare")
+        Some("demand due within 10ns of a common arrival: 9ns of 10ns, 1ns to spare")
     );
 }
 

@@ -21,8 +21,8 @@ struct Kind {
     generator: Generator,
 }
 
-/// One to three CPUs, up to five tasks, 70 to 140 % of the CPUs before rounding down, periods of at
-/// most 12 ns: sets of which an exhaustive search ends.
+/// Sets that are small enough for an exhaustive search: one to three CPUs, up to five tasks, 70 to 140 %
+/// of the CPUs before rounding down, periods of at most 12 ns.
 fn kinds() -> Vec<Kind> {
     let mut kinds = Vec::new();
     for m in 1..=3u32 {

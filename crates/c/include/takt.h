@@ -1162,10 +1162,13 @@ void takt_replica_free(takt_replica *replica);
 takt_status takt_deadline(int fd, uint64_t ns);
 
 // Sends a message on a socket that takt_deadline was called for. Returns how many bytes were taken:
-// of a datagram all, of a stream perhaps fewer. A negative value is an errno: -EAGAIN if there is no
-// room and the socket has O_NONBLOCK or `flags` MSG_DONTWAIT (takt_deadline_room_fd tells when there
-// is), -EMSGSIZE for a datagram of more than 65,536 bytes, -EINVAL for other flags than MSG_DONTWAIT
-// and MSG_NOSIGNAL, a null pointer, or a descriptor without a deadline. Never raises SIGPIPE.
+// of a datagram all, of a stream perhaps fewer. Never raises SIGPIPE. A negative value is an errno:
+//
+// - -EAGAIN: there is no room, and the socket has O_NONBLOCK or `flags` MSG_DONTWAIT. The descriptor of
+//   takt_deadline_room_fd signals room.
+// - -EMSGSIZE: a datagram of more than 65,536 bytes.
+// - -EINVAL: other flags than MSG_DONTWAIT and MSG_NOSIGNAL, a null pointer, or a descriptor without a
+//   deadline.
 // `bytes` points to `length` bytes.
 int64_t takt_send(int fd, const uint8_t *bytes, size_t length, int flags);
 

@@ -139,10 +139,13 @@ const DONTWAIT: c_int = 0x40;
 const NOSIGNAL: c_int = 0x4000;
 
 /// Sends a message on a socket that takt_deadline was called for. Returns how many bytes were taken:
-/// of a datagram all, of a stream perhaps fewer. A negative value is an errno: -EAGAIN if there is no
-/// room and the socket has O_NONBLOCK or `flags` MSG_DONTWAIT (takt_deadline_room_fd tells when there
-/// is), -EMSGSIZE for a datagram of more than 65,536 bytes, -EINVAL for other flags than MSG_DONTWAIT
-/// and MSG_NOSIGNAL, a null pointer, or a descriptor without a deadline. Never raises SIGPIPE.
+/// of a datagram all, of a stream perhaps fewer. Never raises SIGPIPE. A negative value is an errno:
+///
+/// - -EAGAIN: there is no room, and the socket has O_NONBLOCK or `flags` MSG_DONTWAIT. The descriptor of
+///   takt_deadline_room_fd signals room.
+/// - -EMSGSIZE: a datagram of more than 65,536 bytes.
+/// - -EINVAL: other flags than MSG_DONTWAIT and MSG_NOSIGNAL, a null pointer, or a descriptor without a
+///   deadline.
 ///
 /// # Safety
 /// `bytes` points to `length` bytes.

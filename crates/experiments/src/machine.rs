@@ -19,12 +19,12 @@ pub(super) fn enforcement(machine: &Machine, budget: Span, stretches: &Summary<u
     let switch = match takt_linux::machine::ends_budgets_by_timer() {
         Some(true) => "HRTICK_DL is on in the scheduler's features",
         Some(false) => "HRTICK_DL is off in the scheduler's features",
-        None => "whether HRTICK_DL is on this user cannot see; by default it is off",
+        None => "this user cannot read whether HRTICK_DL is on; by default it is off",
     };
     let tick = machine.tick.map_or(String::new(), |tick| format!(" of {tick}"));
     let ran = |ns: u64| Span::from_ns(ns).four_digits();
     let seen = format!(
-        "of a budget of {budget} a greedy task ran {} in one go as a median, and {} at the most",
+        "with a budget of {budget} a greedy task ran without a pause for {} (median) and {} (most)",
         ran(stretches.p50),
         ran(stretches.max)
     );

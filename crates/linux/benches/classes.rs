@@ -1,6 +1,7 @@
-//! Delays of small messages on a shared link: alone, beside a saturating TCP stream in one queue (HTB
-//! with one pfifo), and beside it in a real-time class. One run measures all three, in two network
-//! namespaces of its own. Its threads have SCHED_FIFO where they may, and sleep between messages.
+//! Delays of small messages on a shared link, in three cases. They are alone, or beside a saturating TCP
+//! stream in one queue (HTB with one pfifo), or beside it in a real-time class. One run measures all
+//! three, in two network namespaces of its own. Its threads have SCHED_FIFO where they may, and sleep
+//! between messages.
 //!
 //! `cargo bench -p takt-linux --bench classes -- [--messages 2000] [--rounds 3]`
 

@@ -43,7 +43,7 @@ pub enum ForeignError {
         process: u32,
     },
     /// A thread of the kernel's own.
-    #[error("threads \"{threads}\": that is a thread of the kernel, which nobody may freeze")]
+    #[error("threads \"{threads}\": this is a kernel thread, and kernel threads cannot be frozen")]
     OfKernel {
         /// As the System names them.
         threads: Threads,

@@ -90,7 +90,7 @@ const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10,
 /// An address that neither end has.
 const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
 const PREFIX: u8 = 29;
-/// Of the ends, where they have one (RFC 4193).
+/// IPv6 addresses of the ends (RFC 4193). Only cables with IPv6 use them.
 const ADDRESSES_V6: [Ipv6Addr; 2] =
     [Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1), Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2)];
 const PREFIX_V6: u8 = 64;

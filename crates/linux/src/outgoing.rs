@@ -1,4 +1,4 @@
-//! A program's UDP or TCP socket as the sender of its messages sees it: what the kernel still
+//! A program's UDP or TCP socket for the sender of its messages: the amount that the kernel still
 //! holds, and a send that never waits.
 
 use std::io;

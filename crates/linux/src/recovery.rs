@@ -26,7 +26,7 @@ pub enum RecoveryError {
         cause: String,
     },
     /// The state file is not one of takt's.
-    #[error("{path} is damaged ({cause}); look at it, restore by hand what it names, and remove it")]
+    #[error("{path} is damaged ({cause}); restore the settings in it by hand, then remove it")]
     Damaged {
         /// The file.
         path: String,
@@ -128,7 +128,7 @@ impl<'a> Fields<'a> {
         text.parse().map_err(|_| format!("\"{text}\" is no number, or too large"))
     }
 
-    /// What [`origin_text`] wrote: the boot, and the process that owns the change.
+    /// The origin of the change, as [`origin_text`] wrote it: the boot, and the owning process.
     pub(crate) fn origin(&mut self) -> Result<(String, Identity), String> {
         let boot = self.take("boot")?.to_owned();
         Ok((boot, Identity { pid: self.number("pid")?, start: self.number("start")? }))

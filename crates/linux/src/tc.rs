@@ -1,14 +1,13 @@
 //! Shares of a network link on this kernel: HTB classes for real-time messages, replies and all
 //! other packets, with a BPF filter that classifies. All by netlink, without other programs.
 //!
-//! [`apply`] saves the former state of the device. Then it installs a [`Plan`], reads it back, and
-//! checks each [`Rule`] by the counters of its class. [`Applied`] restores the device when it is dropped. After
-//! a kill -9 the next start does ([`recover`]).
+//! [`apply`] saves the former state of the device. Then it installs a [`Plan`] and reads it back. It
+//! checks each [`Rule`] by the counters of its class. A drop of [`Applied`] restores the device. After
+//! a kill -9 the next start restores it ([`recover`]).
 //!
 //! **Invariants.** The state file is written before the first change. A device is restored only
 //! while takt's tree is at its root, so a later change by another program stays. Its limit of segments
-//! is set back in any case. A tree that could
-//! not be put back exactly is refused.
+//! is set back in any case. takt refuses a device whose tree it could not restore exactly.
 //!
 //! ```no_run
 //! use takt_linux::tc::{Device, Plan, Rule, apply};

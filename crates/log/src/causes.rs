@@ -10,8 +10,8 @@
 //!   If it is late even so, it is late *by load*. A System that an analysis accepts has no such
 //!   job.
 //! - Otherwise the longest disturbance is its main cause; of equal ones the first in [`Cause::ALL`].
-//!   A job that follows another one is due when that would have ended undisturbed. The disturbance
-//!   that made it late counts, too.
+//!   A job of a chain should arrive when its predecessor ends without disturbances. The disturbance
+//!   that made the predecessor late counts, too.
 //!
 //! A job that a message released begins when the receiving job that took the message ended. Two disturbances
 //! may lie before: those of that receiving job, and [`Cause::LateMessage`].

@@ -28,7 +28,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Of a system that [`part_of`] made.
+    /// Builds the machine for a part of a node, from the System of [`part_of`].
     fn new(part: &System) -> Result<Machine, PolicyError> {
         Ok(Machine::of(match part.nodes[0].cpus {
             1 => Kind::One(Box::new(Hierarchy::new(part, NodeId(0))?)),

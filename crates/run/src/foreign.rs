@@ -149,12 +149,13 @@ impl Foreigner {
         let refused = self.refused.as_ref().map(|why| format!("{why}; it ran only beside the others of its group"));
         let unwatched = self.unwatched.as_ref().map(|why| {
             format!(
-                "the state of some threads cannot be read ({why}): that they want the CPU is noticed when they use it"
+                "the state of some threads cannot be read ({why}), so takt notices that they are runnable only when \
+                 they use the CPU"
             )
         });
         let slow = (pause_max > LOOK).then(|| {
             format!(
-                "looking at its {} threads takes long: that they want the CPU may be noticed {pause_max} late",
+                "reading the state of its {} threads takes long: takt may notice runnable threads {pause_max} late",
                 self.count
             )
         });

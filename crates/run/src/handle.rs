@@ -480,7 +480,7 @@ impl Running {
         all.components.extend(planned.joins.iter().cloned());
         all.tasks.extend(planned.new_tasks.iter().cloned());
         for (component, server, period, budget) in planned.terms.iter().copied() {
-            // What leaves obeys no later mode.
+            // Later modes do not change a leaving component.
             let leaves = period == Some(Hierarchy::CLOSED);
             all.switches.retain(|switch| !leaves || switch.component != component || switch.at < at);
             all.switches.retain(|switch| switch.component != component || switch.at != at);
@@ -569,8 +569,8 @@ impl Running {
             }
         }
         Err(LiveError::Cannot(
-            "no budget manager of this run serves all of the change: name one CPU that has tasks (server-cpus); what \
-             shares CPUs with others is not changed while it runs"
+            "no budget manager of this run schedules all components of the change: name one CPU that has tasks \
+             (server-cpus); CPUs that share tasks or components take no changes during a run"
                 .to_owned(),
         ))
     }

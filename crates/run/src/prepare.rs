@@ -1,4 +1,4 @@
-//! What runs a node: the kernel's classes, takt's dispatcher, a back end for components, or table
+//! The executor of a node: the kernel's classes, takt's dispatcher, a back end for components, or table
 //! threads for flows.
 
 use std::sync::Arc;

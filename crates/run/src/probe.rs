@@ -2,7 +2,7 @@
 //! machine and servers ([`ProbeServer`]).
 //!
 //! - Open-loop sends happen at absolute times. Latency counts from the real send, and from the
-//!   intended one too, so that a sender that was held up hides nothing (coordinated omission).
+//!   intended send, too. So a delayed sender hides nothing (coordinated omission).
 //! - One-way delays are intervals. They hold the truth if the clocks' rates are within the stated
 //!   drift. Without an exchange of clock messages they are unknown.
 //! - Messages carry a magic, a version and the run's random number. Others are dropped and counted.

@@ -455,7 +455,7 @@ impl Prepared {
                 silent = manager::silent(&shared, epoch);
                 if silent.is_some() {
                     shared.end_ns.fetch_min(now.as_ns(), Ordering::AcqRel);
-                    // Whatever the manager hangs in, existing threads go on now.
+                    // The manager does not respond. Release the existing threads now.
                     returned = foreigners.take().map(|held| held.give_back(&shared));
                 }
             }

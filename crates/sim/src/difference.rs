@@ -1,4 +1,4 @@
-//! What a node knows of the clocks of others: how it reads a time that comes from one.
+//! The clock differences that a node knows. It converts times of other nodes by them.
 
 use takt_model::{Span, Time};
 use takt_net::{Exchange, OffsetInterval, TimeTable, TimeTableDecision, TimeTableError, TimeTableEvent, TimeTableSpec};

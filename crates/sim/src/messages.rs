@@ -48,7 +48,7 @@ impl Message {
         }
     }
 
-    /// 64 bits that decide the delay at a port: drawn, or those of the end of the interval that the caller chose.
+    /// 64 bits that decide the delay at a port. They are drawn, or belong to the chosen end of the interval.
     pub(crate) fn bits(&self, draw: Draw, purpose: Purpose) -> u64 {
         match self.end {
             None => draw.bits(purpose, self.instance),

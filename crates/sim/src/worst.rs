@@ -3,8 +3,8 @@
 //! An analysis bounds all phases and all delays. A simulation that draws delays hardly ever meets
 //! the worst of them. A [`climb`] looks for it: a local search over [`Traffic`], for one flow.
 //!
-//! 1. It begins with a traffic: the first climb with the most delay everywhere, later ones with an
-//!    end of the interval and a first arrival that are drawn for each flow.
+//! 1. It begins with a traffic. The first climb takes the most delay everywhere. Later ones draw an end
+//!    of the interval and a first arrival for each flow.
 //! 2. Each step changes one thing and simulates: the delay of a few messages about the instance with
 //!    the largest response, the delay of all messages of a hop, or the first arrival of a flow. A
 //!    step that does not lower the largest response of the flow is kept.

@@ -143,8 +143,8 @@ fn no_change_gives_a_server_two_budgets() {
         loop {
             let until = left.next().unwrap_or(120);
             let most = |length: u64| (length / now.period + 2) * now.budget;
-            // Where a node has too much to do, a hard CBS may run after its deadline. It then pays late what
-            // earlier deadlines gave it, so it keeps its terms only as counted from their begin.
+            // On an overloaded node a hard CBS may run after its deadline. It then uses budgets of earlier
+            // deadlines, so it keeps its terms only in intervals from their begin.
             let starts = if now.rule == ServerRule::CbsHard { from..until.min(from + 1) } else { from..until };
             for start in starts {
                 let mut sum = 0;

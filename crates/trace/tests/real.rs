@@ -114,8 +114,7 @@ fn binary_and_text_agree() {
     }
 }
 
-/// If nothing is lost, a CPU goes on with the thread that it got: each switch leaves the thread
-/// that the switch before chose.
+/// If no event is lost, each switch of a CPU leaves the thread that the switch before it chose.
 #[test]
 fn each_switch_leaves_the_thread_that_the_one_before_chose() {
     for file in ["trappy-raw_trace.dat.gz", "lisa-sched_load_trace.dat.gz", "lisa-trace.txt.gz"] {

@@ -263,7 +263,7 @@ fn by_demand(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Bind
     if let Some((blocker, name)) = started(t) {
         terms.extend(once(&format!("{name}, already started"), blocker.rest));
     }
-    let what = format!("what is due within {} of a common arrival", ns(t));
+    let what = format!("demand due within {} of a common arrival", ns(t));
     let need = sum(&terms);
     Some(Binding { task: None, what, within: Some(t), unit: "ns", need, room: t.into(), inclusive: true, terms })
 }
@@ -353,7 +353,7 @@ fn by_supply(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Bind
                 }
             };
             let terms = demands(unit, &tasks, t)?;
-            let what = format!("what is due within {} of a common arrival, against what the server gives in it", ns(t));
+            let what = format!("demand due within {} of a common arrival, against the server's supply in it", ns(t));
             let (need, room) = (sum(&terms), supply.sbf(t).into());
             Some(Binding { task: None, what, within: Some(t), unit: "ns", need, room, inclusive: true, terms })
         }
@@ -420,8 +420,7 @@ fn by_interference(unit: &Unit, carried: &Carried, report: &TestReport) -> Optio
         unit.tasks.iter().zip(&tightest.works).filter_map(|(task, work)| once(&task.name, *work)).collect();
     let task = &unit.tasks[tightest.task].name;
     let what = format!(
-        "others that may keep \"{task}\" waiting within {} of its release, against {} CPUs times the {} that \
-         make it late",
+        "interference on \"{task}\" within {} of its release, which is late if others occupy {} CPUs for {}",
         ns(tightest.length),
         unit.m,
         ns(tightest.wait)

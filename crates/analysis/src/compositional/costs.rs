@@ -1,4 +1,4 @@
-//! What switches, ticks and interrupts take from the budgets of servers, and from those beside them.
+//! The share of switches, ticks and interrupts in the budgets of servers, and in the time of tasks beside them.
 
 use takt_model::{ComponentId, Costs, NodeSpec, Placement, ServerRule, Span, System, TaskId};
 

@@ -1,7 +1,7 @@
 //! The guarantee of each server rule to the tasks in its component, and its load on the tasks
 //! beside it.
 //!
-//! All rows assume that the level above keeps the server's promise: a server that has work from the
+//! All rows assume that the level above keeps the server's promise. A server with work from the
 //! start of its period on gets its Θ by the end of the period. The scope of that level proves this,
 //! with the server as a task (C, T, D) = (Θ, Π, Π).
 //!
@@ -35,8 +35,8 @@
 //! On m CPUs, PTPS uses the budgets of the first m servers with budget. The servers with budget
 //! under WCPS are among those with budget under PTPS. So each of the m that has budget under WCPS
 //! is among the first m there too, and WCPS uses its budget. A task beside the servers counts as
-//! its job, with what is left of it. Where WCPS is a job ahead, that job is no more important than
-//! the job before it, which PTPS has not completed.
+//! its job, with what is left of it. If WCPS is ahead by a job, PTPS has not completed the job
+//! before it. The job ahead is no more important than this one.
 //!
 //! **Sporadic server.** A budget that is used at once comes back at once, Π later. A budget that is
 //! used in parts comes back in parts. Let work arrive at t0 with all the budget used. The budget

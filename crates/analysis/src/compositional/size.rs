@@ -131,8 +131,7 @@ fn provisional(system: &mut System) {
     }
 }
 
-/// The system without bindings to CPUs in this node, as if all of it stood on one CPU or in one
-/// cluster.
+/// The system without bindings to CPUs in this node, as if it stood on one CPU or in one cluster.
 ///
 /// Sizing needs only the order of the level around a server. This order (by deadline, or first come
 /// first served on each level) is the same on every CPU, whichever tasks and servers are bound

@@ -323,7 +323,7 @@ impl Distributed {
         parts.extend(table.map(|(name, (count, work))| (name.to_owned(), Some(*count), *work)));
         parts.push(("blocking".to_owned(), None, tightest.blocking));
         let what = format!(
-            "what is due within {} of a common release on \"{}\", and the table's work before it is done",
+            "demand due within {} of a common release on \"{}\", and the table's work before it is done",
             ns(tightest.t),
             spec.name
         );

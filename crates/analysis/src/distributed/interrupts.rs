@@ -23,8 +23,8 @@
 use super::below::TableJob;
 use super::{FlowBound, Net, least_way};
 
-/// The interrupts of a node as jobs of its table: of each bounded flow and hop there, the messages
-/// that arrive and those that leave. `None`: times exceed 64-bit nanoseconds.
+/// The interrupts of a node as jobs of its table. Each bounded flow and hop there has an entry for
+/// messages that arrive, and one for messages that leave. `None`: times exceed 64-bit nanoseconds.
 pub(super) fn load(net: &Net, node: usize, flows: &[FlowBound]) -> Option<Vec<TableJob>> {
     let Some(cost) = net.nodes[node].interrupt else { return Some(Vec::new()) };
     let c = net.drift.most(cost)?;

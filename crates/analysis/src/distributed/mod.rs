@@ -154,7 +154,7 @@ pub struct AnalysedNode {
     pub receive: Option<Transport>,
     /// The sending task.
     pub send: Option<Transport>,
-    /// The time that a message takes when it arrives and when it is sent, on a node that messages interrupt.
+    /// On a node with interrupts: the time of the interrupt of a message, at its arrival and at its send.
     pub interrupt: Option<u64>,
     /// The scheduler's tick, where it costs anything.
     pub tick: Option<Tick>,

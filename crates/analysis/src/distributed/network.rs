@@ -256,9 +256,9 @@ fn through(system: &System, (from, to): (NodeId, NodeId)) -> Result<&[PortId], N
     Err(NetworkSizeError::Ambiguous { from, to })
 }
 
-/// The longest time of a request of `clock.sync` from a node to another, in ns; `None` where nothing bounds it. Where
-/// flows go the same way it takes no longer than they do. Elsewhere it leaves the link of a node that sends messages of
-/// flows within `wanted`, and the file may say how long it takes from there.
+/// The longest time of a request of `clock.sync` from a node to another, in ns. `None` means no bound. On the path of
+/// a flow the request takes no longer than the flow's messages. On other paths it leaves the link of a node with flows
+/// within `wanted`. The file may have the delay of the rest.
 fn request_delay(system: &System, ways: &[(NodeId, NodeId)], way: (NodeId, NodeId), wanted: Span) -> Option<u64> {
     if ways.contains(&way) {
         return Some(wanted.as_ns());
@@ -276,8 +276,8 @@ fn request_delay(system: &System, ways: &[(NodeId, NodeId)], way: (NodeId, NodeI
 }
 
 /// The messages of `clock.sync`: each node asks its neighbours once a period, and answers them. A message leaves
-/// within its jitter after the arrival of the job that asks. Where a node is not proven, or nothing bounds the way of
-/// a request, it is assumed that a job sends within its period, and that an answer takes two more.
+/// within its jitter after the arrival of the job that asks. Without a bound for the node or for the delay of the
+/// request, two assumptions hold: a job sends within its period, and its answer takes two more periods.
 fn sync_messages(system: &System, distributed: &Distributed, wanted: Span) -> Vec<OutgoingFlow> {
     let Some(sync) = system.clock.sync else { return Vec::new() };
     let (drift, period) = (distributed.net.drift, sync.period.as_ns());

@@ -5,7 +5,7 @@
 //! a job mean fewer left-overs, but less CPU time for all other jobs. So neither "as much as can
 //! wait" nor "as little as the rate needs" is the least sufficient size. [`least`] starts without
 //! left-overs. Task by task, it then seeks the least N with which the whole system passes
-//! [`analyse`], until no N can be less: then every task with a quantum less fails the test.
+//! [`analyse`]. It ends when no N can be less. Then every task with a quantum less fails the test.
 //! [`best`] also tries other periods, and takes the period of least bandwidth; in a tie, the
 //! longest.
 

@@ -44,8 +44,8 @@
 use super::one_cpu::window;
 use super::{Claim, Part, Responding, TaskId, Work, fits, sum_up};
 
-/// C with all switches and migrations that can hit a job before its deadline, one for each release
-/// of a job that goes first. Ticks are on one grid; interrupts are not, so on several CPUs each
+/// C with the switches and migrations of a job before its deadline: one for each release of a more
+/// important job. Ticks are on one grid; interrupts are not, so on several CPUs each
 /// resumption may meet one more.
 fn suffered(part: &Part, task: &Work, edf: bool) -> Result<u128, String> {
     let Some(costs) = part.costs else { return Ok(task.c.into()) };

@@ -199,7 +199,7 @@ pub(super) fn check(part: &Part, claim: &Keys) -> Claim {
     }
     let horizon = u128::from(claim.horizon_ns);
     if fits(group.busy(horizon))? > part.given(horizon) {
-        return Err(format!("{}: what is released within {horizon} ns is not done by then", part.scope));
+        return Err(format!("{}: jobs released within {horizon} ns are not all done by then", part.scope));
     }
     let mut open = group.largest(claim.horizon_ns);
     for point in &claim.points_ns {

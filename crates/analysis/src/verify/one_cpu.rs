@@ -132,7 +132,7 @@ pub(super) fn demand(part: &Part, horizon: u64, points: &[u64]) -> Claim {
         work = fits(releases(horizon, late, t, c).and_then(|more| work.checked_add(more)))?;
     }
     if work > horizon {
-        return Err(format!("{}: what is released within {horizon} ns is not done by then", part.scope));
+        return Err(format!("{}: jobs released within {horizon} ns are not all done by then", part.scope));
     }
     let h = |t: u128| {
         let mut sum = tasks.iter().filter(|task| task.d <= t).map(|task| task.b).max().unwrap_or(0);

@@ -1,8 +1,8 @@
-//! A descriptor that tells a program that does not wait when there is room for its next message.
+//! A descriptor for non-blocking programs. It is readable while there is room for the next message.
 //!
-//! It is readable unless the last message found no room. Then it becomes readable when that message
-//! would be taken: the broker has told what became of earlier ones, the kernel has room again, or the
-//! broker is gone. All changes happen under the lock of the sender.
+//! A message that finds no room makes it unreadable. It is readable again when the broker has reported the
+//! fate of earlier messages, when the kernel has room, or when the broker is gone. All changes happen
+//! under the lock of the sender.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Room {
 }
 
 impl Member {
-    /// Whether the broker has as much of it as it may, so that a message of so many bytes waits.
+    /// Whether a message of `bytes` must wait because the broker holds the most that it accepts.
     pub(super) fn is_full(&self, bytes: usize) -> bool {
         let is_stream = self.outgoing.transport() == Transport::Stream;
         match self.stage {

@@ -1,5 +1,5 @@
-//! What [HEDF VI] leaves open: delays of messages through several switches, with and without shares of
-//! the bandwidth.
+//! An open question of [HEDF VI]: the delays of messages through several switches, with and without
+//! shares of the bandwidth.
 //!
 //! Four nodes send to a fifth through a row of switches. The line between two switches also carries
 //! bursts of others. The bounds of delays are those of `takt size --network-delay`.

@@ -29,7 +29,7 @@ pub fn device_number(name: &str) -> Option<u32> {
 }
 
 impl Datagrams {
-    /// Receives what is sent to a group, through one device or the one that the kernel chooses. The socket
+    /// Receives the datagrams to a group, through the given device or the kernel's choice. The socket
     /// gets no datagrams to groups that only others have joined.
     ///
     /// # Errors

@@ -15,9 +15,9 @@ use crate::sched::{self, Attributes, Class};
 pub struct Band {
     /// The CPU.
     pub cpu: u32,
-    /// Of threads that had a real-time class. They keep SCHED_FIFO or SCHED_RR.
+    /// Priority for threads that had a real-time class. They keep SCHED_FIFO or SCHED_RR.
     pub first: u8,
-    /// Of ordinary threads. They get SCHED_RR, under which they share the CPU.
+    /// Priority for ordinary threads. They get SCHED_RR, so they share the CPU.
     pub second: u8,
 }
 

@@ -86,7 +86,7 @@ pub fn deadline(socket: &impl AsFd) -> io::Result<PacketDeadline> {
     })
 }
 
-/// What becomes of a datagram that cannot start before its deadline. Bytes of streams are always sent.
+/// The rule for a datagram that cannot start before its deadline. Bytes of streams are always sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LateDatagrams {
     /// It is dropped before it takes bandwidth, and counted.

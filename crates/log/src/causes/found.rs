@@ -17,7 +17,7 @@ named! {
     pub enum Cause {
         /// Threads that are not of the System had it.
         Others => "others",
-        /// Jobs of other tasks that go before it exceeded their WCET by the clock, while the kernel
+        /// More important jobs of other tasks exceeded their WCET by the clock. The kernel's account
         /// says that they had the CPU.
         BeyondWcet => "beyond wcet",
         /// It was idle: timers and wake-ups came late, or real-time threads were throttled.
@@ -105,7 +105,7 @@ pub struct Late {
     /// WCETs, took until after the deadline. A System that `takt check` accepts has no such job.
     pub by_load: u64,
     mainly: [u64; Cause::ALL.len()],
-    /// What disturbed all these jobs, summed: a busy period of several late jobs counts for each of them.
+    /// The sum of the disturbances of these jobs. A busy period of several late jobs counts for each of them.
     pub disturbance: Disturbance,
     /// The threads that are not the System's and had the CPU longest meanwhile, the longest first,
     /// at most [`Late::NAMED_MAX`].

@@ -214,7 +214,7 @@ fn budgets_of_servers_are_compared() {
     let text = "server one: 3 budget events in both, 1 exhaustions differ, 1 only in the first";
     assert!(found.to_string().contains(text), "{found}");
     assert!(compare(&left, &left, Span::ZERO).same);
-    // What one of the logs does not record is no difference.
+    // Events that a log does not record are no difference.
     let without = log(KindSet::JOBS, &[]);
     assert!(compare(&left, &without, Span::ZERO).servers.is_empty());
 }

@@ -49,7 +49,7 @@ impl Interrupt {
 
 #[derive(Clone, Debug)]
 pub(super) struct Cpu {
-    /// How long jobs held it, before those that hold it now got it.
+    /// Time for which earlier jobs occupied this CPU. The present job is not included.
     pub(super) busy: u64,
     /// Made by the first interrupt.
     nest: Option<Box<InterruptStack>>,

@@ -38,8 +38,8 @@ impl Hierarchy {
         self.events.reserve(super::build::EVENTS_MAX * count);
     }
 
-    /// The hierarchy of `system`, which has all components and tasks of this one in their places, and more behind
-    /// them; or more changes of their servers, none before `at`. For [`Hierarchy::adopt`] at that instant.
+    /// Builds the hierarchy of `system` for [`Hierarchy::adopt`] at the instant `at`. `system` extends the System of
+    /// this hierarchy: new components and tasks follow the old ones, and new changes of servers are at `at` or later.
     ///
     /// # Errors
     /// As [`Hierarchy::new`].

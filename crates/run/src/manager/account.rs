@@ -60,7 +60,7 @@ struct Managed {
     replenished: bool,
     /// The arrival of the next release in a chain.
     arrival: Option<(JobKey, Time)>,
-    /// Where arrivals of messages are told late: all events before this have been told.
+    /// All events before this time are written. Set only if message arrivals are reported with a delay.
     told: Option<Time>,
     passes: Passes,
 }

@@ -103,7 +103,7 @@ fn enforced(parts: &[CpuPart], options: &RunOptions, (has_components, has_foreig
     };
     let together = |part: &CpuPart| {
         let all = mapping::list(&part.cpu_set());
-        format!("; that on CPU {} decides for CPUs {all}, which share tasks or components", part.first_cpu())
+        format!("; the one on CPU {} schedules CPUs {all}, which share tasks or components", part.first_cpu())
     };
     let together: String = parts.iter().filter(|part| part.is_shared()).map(together).collect();
     format!(

@@ -108,7 +108,7 @@ pub(crate) enum Posted {
 }
 
 impl Posted {
-    /// The change that is asked for. What was answered stays.
+    /// Takes the requested change. Leaves an answer in place.
     pub(crate) fn take_asked(&mut self) -> Option<Box<Change>> {
         match std::mem::take(self) {
             Posted::Asked(change) => Some(change),

@@ -10,9 +10,9 @@ const UNKNOWN: i64 = i64::MIN;
 /// A measured difference of clocks in nanoseconds: this node's - another node's.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Difference {
-    /// At least: a deadline by it is the safe one, by which a message is admitted.
+    /// Lower bound. It gives the earliest deadline, so admission of messages uses it.
     pub(crate) low: i64,
-    /// The likely one, by which deadlines are ordered.
+    /// Likely value. The order of deadlines uses it.
     pub(crate) middle: i64,
 }
 

@@ -40,9 +40,9 @@ const START_LEAD_S: u64 = 2;
 const START_ALONE_NS: u64 = 1_000_000_000;
 
 impl NodeNetwork {
-    /// The start of a node for which nobody chose one: the next multiple of ten seconds that is two seconds
-    /// ahead. So nodes that are started within some seconds begin together. `is_alone`: nobody else waits
-    /// for the node, which starts in a second.
+    /// The default start of a node: the next multiple of ten seconds, at least two seconds ahead. So nodes that are
+    /// started within some seconds begin together. `is_alone`: nobody else waits for the node, which starts in a
+    /// second.
     #[must_use]
     pub fn next_start(is_alone: bool) -> u64 {
         let now = takt_linux::clock::realtime_ns();

@@ -93,10 +93,10 @@ pub enum ReserveError {
     },
     /// A softirq, whose threads are bound to their CPUs.
     #[error(
-        "{name} is a softirq: it runs in any thread that it interrupts, or in ksoftirqd/N, which the \
-         kernel binds to CPU N and SCHED_DEADLINE cannot take\n\
-         reserve for a source of it with a thread of its own: an interrupt on a kernel with PREEMPT_RT, \
-         or a network device with 1 in /sys/class/net/DEVICE/threaded"
+        "{name} is a softirq: it runs in the thread that it interrupts, or in ksoftirqd/N; the kernel \
+         binds ksoftirqd/N to CPU N, so SCHED_DEADLINE refuses it\n\
+         reserve for a thread that does its work instead: of an interrupt on a kernel with PREEMPT_RT, \
+         or of a network device with 1 in /sys/class/net/DEVICE/threaded"
     )]
     Softirq {
         /// Its name.

@@ -60,7 +60,7 @@ pub(crate) struct Serving {
 }
 
 struct Waker {
-    /// Of the model, and of the kernel.
+    /// The number of the CPU in the System, and in the kernel.
     cpus: (u32, u32),
     class: Class,
     state: Arc<WakerState>,

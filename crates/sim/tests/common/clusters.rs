@@ -211,7 +211,7 @@ impl World<'_> {
         let mut outside_in: Vec<Level> = (0..self.system.components.len()).map(Some).collect();
         outside_in.sort_by_key(|level| level.map(|at| self.depth(at)));
         outside_in.insert(0, None);
-        // Per server that has a CPU, the server around it that brought it.
+        // For each server with a CPU: the outer server that gave it the CPU.
         let mut via: Vec<Option<usize>> = vec![None; self.accounts.len()];
         let mut brought: Vec<Vec<Option<usize>>> = vec![Vec::new(); levels];
         brought[0] = vec![None; self.most(None)];

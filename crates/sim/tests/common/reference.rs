@@ -347,8 +347,8 @@ impl<'a> Reference<'a> {
         self.touched.fill(true);
     }
 
-    /// Whether the head of a task is within a section that nothing preempts, and whether it is at
-    /// the end of a section with others after it.
+    /// Whether the head of a task is within a non-preemptive section, and whether it is at the end of
+    /// a section but not of its job.
     fn section(&self, task: usize) -> (bool, bool) {
         let (spec, job) = (&self.system.tasks[task], &self.jobs[task][0]);
         let (had, wcet) = (job.received, spec.wcet.as_ns());

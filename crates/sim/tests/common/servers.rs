@@ -184,7 +184,7 @@ impl Account {
         !closed && self.left > 0 && (idles || has_work())
     }
 
-    /// What changes when something happens to it, besides its work.
+    /// The part of its state that events change, without its work.
     pub(crate) fn state(&self) -> (u128, u64, u64) {
         (self.left, self.release, self.deadline)
     }

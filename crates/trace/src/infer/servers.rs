@@ -233,7 +233,8 @@ impl Account {
         [told, self.paid_most].into_iter().find(|budget| !budget.is_zero())
     }
 
-    /// What it paid before its budget changed for the first time. A sporadic server begins with a full budget.
+    /// The time that the server paid before its budget changed for the first time. A sporadic server begins with a
+    /// full budget.
     fn paid_first(&self) -> Span {
         let first = self.history.iter().map_while(|news| match news {
             News::Paid(_, amount) => Some(*amount),

@@ -21,7 +21,7 @@ pub(super) fn tracing(machine: Facts<'_>) -> Finding {
     }
     let mounted = machine.mounted("tracefs");
     if machine.text(INSTANCES).is_some() {
-        let own = "tracefs is not mounted; what records mounts it for itself alone";
+        let own = "tracefs is not mounted; verbs that record mount a private one";
         return Finding::new(State::Ok, if mounted { "tracefs is there" } else { own });
     }
     let absent = |found: &str, mend: &str| Finding::new(State::Absent, found).mend(mend);
@@ -135,7 +135,7 @@ mod tests {
         });
         let (state, found, mend) = said(&own);
         assert_eq!((state, mend.as_str()), (State::Ok, ""));
-        assert_eq!(found, "tracefs is not mounted; what records mounts it for itself alone");
+        assert_eq!(found, "tracefs is not mounted; verbs that record mount a private one");
         assert_eq!(said(&machine(ROOT, MOUNTED, |machine| machine.put(INSTANCES, ""))).1, "tracefs is there");
 
         let none = |_: &mut Snapshot| {};

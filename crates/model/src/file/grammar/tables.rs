@@ -184,8 +184,8 @@ static LINK_TABLE: Table = Table {
         key(
             "late",
             Kind::Choice(PACKETS_LATE),
-            "What becomes of a message that could start only after its deadline, which is that of the job that \
-             it releases. `demote`: it is sent when no other waits.",
+            "Rule for a message that cannot start by its deadline. That is the deadline of the job that it \
+             releases. `demote`: it is sent when no other waits.",
         )
         .default("\"send\""),
         key("bucket", Kind::Table(&BUCKET_TABLE), "Token bucket of the flows' messages.")

@@ -68,7 +68,7 @@ impl Merge {
     }
 
     /// Takes a CPU from each of the dispatcher's threads but one. Returns the number of jobs that
-    /// had it by the log: no switch shows that they lost it.
+    /// had the CPU by the log. No switch shows that they lost the CPU.
     fn evict(&mut self, at: Time, cpu: u32, but: Option<usize>) -> u64 {
         let mut lost = 0;
         for lane in 0..self.lanes.len() {
