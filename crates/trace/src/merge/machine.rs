@@ -189,23 +189,23 @@ impl Merge {
         }
         self.settled = settled;
         let bound = self.lanes.iter().filter_map(Lane::pending).fold(settled, Ord::min);
-        self.tell(bound, sink);
+        self.write_lines(bound, sink);
     }
 
     /// Both accounts are whole: writes the rest.
     pub fn finish(mut self, end: Time, sink: &mut (impl Sink + ?Sized)) -> Merged {
         self.stamped_until = Time::MAX;
         self.advance(Time::MAX, end, sink);
-        self.tell(Time::MAX, sink);
+        self.write_lines(Time::MAX, sink);
         let stamped = self.lanes.into_iter().map(|lane| lane.stamped).collect();
         Merged { last: self.told, stamped, missing: self.missing, switches: self.switches }
     }
 
-    fn tell(&mut self, before: Time, sink: &mut (impl Sink + ?Sized)) {
+    fn write_lines(&mut self, before: Time, sink: &mut (impl Sink + ?Sized)) {
         while self.lines.peek().is_some_and(|Reverse(line)| line.key.0 < before) {
             let Some(Reverse(line)) = self.lines.pop() else { return };
             self.told = self.told.max(line.key.0);
-            line.line.tell(self.stream, self.told, sink);
+            line.line.write_to(self.stream, self.told, sink);
         }
     }
 
