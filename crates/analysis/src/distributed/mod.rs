@@ -350,7 +350,7 @@ pub fn analyse(net: &Net, margins: bool) -> Found {
 /// The same where `supply` says how the demand of a node's jobs is met.
 pub(crate) fn analyse_by(net: &Net, margins: bool, supply: &mut dyn FnMut(usize, &EdfBelowTable) -> Supply) -> Found {
     let mut ways = Ways::new(net);
-    let flows = ways.settle();
+    let flows = ways.bound_flows();
     let nodes = (0..net.nodes.len())
         .map(|node| {
             let jobs = jobs(net, node, &flows);
@@ -496,7 +496,7 @@ impl<'a> Ways<'a> {
     }
 
     /// All flows, with the left-overs and interrupts that they cause.
-    fn settle(&mut self) -> Vec<FlowBound> {
+    fn bound_flows(&mut self) -> Vec<FlowBound> {
         for _ in 0..ROUNDS_MAX {
             let flows: Vec<FlowBound> = self.net.flows.iter().map(|flow| self.flow(flow)).collect();
             let mut changed = false;

@@ -89,7 +89,7 @@ pub(super) fn window(task: &Work) -> Option<u64> {
 }
 
 /// A task as its demand counts.
-struct Due {
+struct DemandTask {
     c: u128,
     t: u128,
     d: u128,
@@ -97,7 +97,7 @@ struct Due {
     b: u128,
 }
 
-impl Due {
+impl DemandTask {
     /// C of all its jobs that are released and due within t.
     fn demand(&self, t: u128) -> Option<u128> {
         if t < self.d { Some(0) } else { ((t - self.d + self.s) / self.t + 1).checked_mul(self.c) }
@@ -117,7 +117,7 @@ pub(super) fn demand(part: &Part, horizon: u64, points: &[u64]) -> Claim {
         let d = task.d.checked_sub(task.j).filter(|d| *d > 0);
         let d = d.ok_or_else(|| format!("{}: the jitter of \"{}\" reaches its deadline", part.scope, task.name))?;
         let s = if task.chained { u128::from(task.wander) + u128::from(task.j) } else { 0 };
-        tasks.push(Due { c: part.charged(task), t: task.t.into(), d: d.into(), s, b: task.b.into() });
+        tasks.push(DemandTask { c: part.charged(task), t: task.t.into(), d: d.into(), s, b: task.b.into() });
     }
     // A window of no length holds no release: it shows nothing.
     if horizon == 0 {
