@@ -39,7 +39,7 @@ use thiserror::Error;
 use tokio::sync::oneshot::{self, Sender};
 
 use crate::gate::STACK_BYTES;
-use crate::sync::{self, Word, rouse};
+use crate::sync::{self, Futex, wake};
 use crate::{BACKLOG_MAX, Dispatcher, Dispatching, Handle, IDLE_MAX, Job, PushError, StartError};
 
 /// How often the bridge checks for omitted jobs while questions are open.
@@ -115,7 +115,7 @@ struct Link<Q, A> {
     handle: Handle,
     slots: Vec<PiMutex<Slot<Q, A>>>,
     /// A futex of the bridge's thread.
-    word: Word,
+    word: Futex,
     stopped: AtomicBool,
 }
 
@@ -224,7 +224,7 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
         let link = Arc::new(Link {
             handle,
             slots: (0..slots).map(|_| PiMutex::new(Slot::Free)).collect(),
-            word: Word::new(0),
+            word: Futex::new(0),
             stopped: AtomicBool::new(false),
         });
         let (inner, own) = (self.inner.clone(), link.clone());
@@ -235,7 +235,7 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
         let inner = self.inner.clone();
         let stop = move || {
             link.stopped.store(true, Ordering::Release);
-            rouse(&link.word);
+            wake(&link.word);
         };
         let forget = move || {
             let link = inner.link.lock().take();
@@ -313,7 +313,7 @@ impl<Q, A> Link<Q, A> {
             return Err(error.into());
         }
         // So that the thread checks whether the job was omitted.
-        rouse(&self.word);
+        wake(&self.word);
         Ok(())
     }
 
@@ -415,7 +415,7 @@ impl<Q, A> Drop for Leaving<'_, Q, A> {
             let sender = if let Slot::Runs(_, sender) = before { Some(sender) } else { None };
             *state = Slot::Done(answer, sender);
         }
-        rouse(&self.link.word);
+        wake(&self.link.word);
     }
 }
 

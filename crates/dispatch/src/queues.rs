@@ -111,7 +111,7 @@ impl Queues {
         let mut core = self.core.lock();
         let now = self.epoch.now();
         let pushed = core.push(slot, now);
-        settle(&mut core, now);
+        release_followers(&mut core, now);
         pushed.map_err(|rejected| rejected.into_error(now))
     }
 
@@ -125,7 +125,7 @@ impl Queues {
             core.pass_deadlines(now);
         }
         let upcall = core.next(level, now);
-        settle(&mut core, now);
+        release_followers(&mut core, now);
         upcall.map(Ticket)
     }
 
@@ -137,12 +137,12 @@ impl Queues {
         let now = self.epoch.now();
         core.end(ended.0, End::Completed, now);
         // A follower may be the next job to take.
-        while core.settle(now) {}
+        while core.release_followers(now) {}
         if self.late_rules {
             core.pass_deadlines(now);
         }
         let upcall = core.next(level, now);
-        settle(&mut core, now);
+        release_followers(&mut core, now);
         upcall.map(Ticket)
     }
 
@@ -153,7 +153,7 @@ impl Queues {
         let now = self.epoch.now();
         let in_time = now <= ticket.deadline();
         core.end(ticket.0, End::Completed, now);
-        settle(&mut core, now);
+        release_followers(&mut core, now);
         in_time
     }
 
@@ -167,8 +167,8 @@ impl Queues {
 
 /// Notifies the followers of ended jobs.
 #[inline]
-fn settle(core: &mut Core<Silent>, now: Time) {
-    while core.settle(now) {}
+fn release_followers(core: &mut Core<Silent>, now: Time) {
+    while core.release_followers(now) {}
     let _ = core.take_woken();
     // The holder of a ticket checks its deadline itself.
     while core.take_stopped().is_some() {}
@@ -195,7 +195,7 @@ mod tests {
             assert_eq!(core.push(0, at(0)), Ok(job));
             assert_eq!(core.next(0, at(0)).map(|upcall| upcall.number), Some(job));
             core.pass_deadlines(at(1));
-            settle(&mut core, at(1));
+            release_followers(&mut core, at(1));
             assert!(core.take_stopped().is_none());
         }
         let counts = core.counts(0, Time::ZERO).unwrap();

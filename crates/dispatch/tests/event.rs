@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use live::{alone, check, ms, plan, sporadic, started, until};
-use takt_dispatch::event::peer::{Left, PresenceChange};
+use takt_dispatch::event::peer::{ArrivalTimes, PresenceChange};
 use takt_dispatch::event::{
-    Change, Channel, ConnectError, Connected, EventError, Filter, Full, Keep, Options, PEER_FOUND, PEER_LOST, Passed,
-    Pattern, Quality, SubscribeError, Subscription, TIMEOUT, Terms,
+    Change, Channel, ConnectError, Connected, EventError, Filter, Full, Keep, Options, OutletCounts, PEER_FOUND,
+    PEER_LOST, Pattern, Quality, SubscribeError, Subscription, TIMEOUT, Terms,
 };
 use takt_dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations};
 use takt_linux::{Class, Epoch, clock, sched};
@@ -550,7 +550,7 @@ fn what_leaves_and_comes_by_another_carrier_is_counted_and_keeps_what_is_left_of
     let newest = channel.outlet(&[newest, Pattern::kind(1)], 2, Full::Newest).unwrap();
     let oldest = channel.outlet(&[oldest], 2, Full::Oldest).unwrap();
     let inlet = channel.inlet();
-    let left = |remaining| Left { remaining, due: Span::MAX, transit: None, skewed: false };
+    let left = |remaining| ArrivalTimes { remaining, due: Span::MAX, transit: None, skewed: false };
     let at = inlet.now();
     assert_eq!(inlet.offer(1, 7, 0, &left(Span::MAX), at, b""), Err(EventError::NotConnected));
     assert_eq!(inlet.connection(), None);
@@ -566,7 +566,10 @@ fn what_leaves_and_comes_by_another_carrier_is_counted_and_keeps_what_is_left_of
     assert_eq!([2, 2, 2, 2].map(sent), [(1, 0), (1, 0), (0, 1), (0, 1)], "two find no room");
     assert_eq!([3, 3, 3].map(sent), [(1, 0); 3], "the oldest goes for it");
     assert_eq!(sent(4), (0, 0), "by none");
-    assert_eq!((newest.passed(), oldest.passed()), (Passed { pushed: 4, full: 2 }, Passed { pushed: 3, full: 1 }));
+    assert_eq!(
+        (newest.passed(), oldest.passed()),
+        (OutletCounts { pushed: 4, full: 2 }, OutletCounts { pushed: 3, full: 1 })
+    );
     let mut leaving = newest.leaving();
     for number in 0..2 {
         assert!(newest.next(&mut leaving, Span::ZERO));
@@ -584,8 +587,8 @@ fn what_leaves_and_comes_by_another_carrier_is_counted_and_keeps_what_is_left_of
     assert_eq!(inlet.offer(1, 7, 41, &left(Span::from_s(30)), at, b"came").unwrap().sent, 0);
     assert_eq!(inlet.offer(PEER_LOST, 7, 0, &left(Span::MAX), at, b""), Err(EventError::Reserved(PEER_LOST)));
     assert!(matches!(inlet.offer(1, 7, 0, &left(Span::MAX), at, &[0; 257]), Err(EventError::TooLong { .. })));
-    inlet.tell(PresenceChange::Found, 5, 77).unwrap();
-    inlet.tell(PresenceChange::Lost, 5, 77).unwrap();
+    inlet.report_presence(PresenceChange::Found, 5, 77).unwrap();
+    inlet.report_presence(PresenceChange::Lost, 5, 77).unwrap();
     until(|| seen.lock().unwrap().len() == 4);
     let seen = seen.lock().unwrap().clone();
     let of = |kind: u32, source: u32| {

@@ -80,11 +80,11 @@ fn negation_begins_anew_and_time_is_an_event() {
 fn newer_events_take_the_place_of_older_ones_until_their_group_is_complete() {
     let mut it = Correlator::new(&Filter::all([one(1), one(2), one(3)]), Time::ZERO);
     let mut take = |kind| it.event(&head(kind, 0, MS(1)), MS(1));
-    assert_eq!(take(1), Taken { leaves: 1, complete: false });
-    assert_eq!(take(1), Taken { leaves: 1, complete: false });
-    assert_eq!(take(2), Taken { leaves: 2, complete: false });
-    assert_eq!(take(7), Taken { leaves: 0, complete: false });
-    assert_eq!(take(3), Taken { leaves: 4, complete: true });
+    assert_eq!(take(1), FilterResult { leaves: 1, complete: false });
+    assert_eq!(take(1), FilterResult { leaves: 1, complete: false });
+    assert_eq!(take(2), FilterResult { leaves: 2, complete: false });
+    assert_eq!(take(7), FilterResult { leaves: 0, complete: false });
+    assert_eq!(take(3), FilterResult { leaves: 4, complete: true });
     let mut it = Correlator::new(&Filter::all([Filter::sequence([one(1), one(2)]), one(3)]), Time::ZERO);
     let leaves = [1, 2, 1, 2, 3].map(|kind| it.event(&head(kind, 0, MS(1)), MS(1)).leaves);
     assert_eq!(leaves, [1, 2, 0, 0, 4], "a complete sequence keeps its events");
@@ -282,12 +282,12 @@ fn what_expires_may_make_another_time_due() {
     let event = |it: &mut Correlator, kind, at: u64, ttl: u64| {
         it.event(&Head { expires: MS(at + ttl), ..head(kind, 0, MS(at)) }, MS(at))
     };
-    assert_eq!(event(&mut it, 1, 1, 2), Taken { leaves: 1, complete: false });
+    assert_eq!(event(&mut it, 1, 1, 2), FilterResult { leaves: 1, complete: false });
     assert_eq!(it.next_time(), None, "one of the two is there");
     assert!(!it.expire(MS(3)) && it.expire(MS(4)) && !it.expire(MS(4)));
     assert_eq!(it.next_time(), Some(MS(5)));
-    assert_eq!(it.pass_time(MS(6)), Taken { leaves: 2, complete: false });
-    assert_eq!(event(&mut it, 2, 7, 9), Taken { leaves: 4, complete: true });
+    assert_eq!(it.pass_time(MS(6)), FilterResult { leaves: 2, complete: false });
+    assert_eq!(event(&mut it, 2, 7, 9), FilterResult { leaves: 4, complete: true });
     assert_eq!(it.collect(MS(7)), 6);
 }
 

@@ -119,7 +119,7 @@ proptest! {
             }
             let counts = published.counts();
             let rows = &published.inner.rows.lock().rows;
-            let waits = rows.iter().filter(|row| matches!(row.due, Due::At(_))).count() as u64;
+            let waits = rows.iter().filter(|row| matches!(row.due, SendTime::At(_))).count() as u64;
             prop_assert_eq!(counts.written, counts.flushed + counts.replaced + waits);
         }
         let counts = replica.counts();
