@@ -22,9 +22,9 @@ use crate::account::{Account, AccountSummary, watched};
 use crate::contract::ServerBackEnd;
 use crate::deadline::{self, account::WithServers};
 use crate::error::{RunError, grant};
-use crate::foreign::{self, Foreigners};
+use crate::foreign::{self, ExistingThreads};
 use crate::handle::{RunHandle, Running};
-use crate::handlers::{Duty, Handlers};
+use crate::handlers::{Handlers, TaskHandler};
 use crate::kernel::{Kernel, TraceError, buffer, buffer_of};
 use crate::lanes::{Guests, Lane, Role, Shared};
 use crate::manager::{self, COMPONENTS_MAX, Managed, TASKS_MAX};
@@ -346,7 +346,7 @@ impl Prepared {
             })
             .collect::<Result<Vec<_>, _>>()?;
         // Before the threads, so that it ends after them.
-        let mut foreigners = Foreigners::adopt(self, cpus)?;
+        let mut foreigners = ExistingThreads::adopt(self, cpus)?;
         let mut serving = match &self.served {
             Some(plan) => Some(Serving::open(self, plan, cpus, served::admit)?),
             None => None,
@@ -413,7 +413,7 @@ impl Prepared {
         let source = serving.as_ref().zip(self.served.as_ref()).map(|(serving, plan)| {
             news::ServerSource::new(serving.scheduler(), self.system.clone(), epoch, plan, cpus)
         });
-        let sink = &mut news::WithNews::new(sink, self.node.0, source);
+        let sink = &mut news::WithServerEvents::new(sink, self.node.0, source);
         let open = handle.map(|handle| self.open_to(handle, &shared, cpus));
 
         let mut account = if self.managed.is_some() {
@@ -537,7 +537,7 @@ impl Prepared {
         &self,
         mapped: &[MappedTask],
         tasks: &[&Task],
-        (live, foreigners): (Option<&Arc<NodeLive>>, Option<&mut Foreigners>),
+        (live, foreigners): (Option<&Arc<NodeLive>>, Option<&mut ExistingThreads>),
         (cpus, has_guests): (&[u32], bool),
     ) -> Shared {
         let mut lanes: Vec<Lane> = mapped
@@ -629,7 +629,7 @@ fn duties(
     lanes: &[Lane],
     (live, mut sync): (Option<&Arc<NodeLive>>, Option<SyncJob>),
     handlers: &mut Handlers,
-) -> Result<Vec<Option<Duty>>, RunError> {
+) -> Result<Vec<Option<TaskHandler>>, RunError> {
     let mut duties = Vec::new();
     for ((slot, task), lane) in (0..).zip(tasks).zip(lanes) {
         let is_sync = live.is_some_and(|live| live.plan.parts.get(slot as usize) == Some(&Part::Sync));
@@ -637,9 +637,9 @@ fn duties(
         let is_free = lane.role.has_thread() && sync.is_none();
         let handler = if is_free { handlers.take(&task.name) } else { None };
         duties.push(match (handler, live, sync) {
-            (Some(handler), Some(live), _) => Some(Duty::of_flow(handler, live, slot)),
-            (Some(handler), None, _) => Some(Duty::new(handler)),
-            (None, _, Some(sync)) => Some(Duty::new(Box::new(move |_| sync.run()))),
+            (Some(handler), Some(live), _) => Some(TaskHandler::of_flow(handler, live, slot)),
+            (Some(handler), None, _) => Some(TaskHandler::new(handler)),
+            (None, _, Some(sync)) => Some(TaskHandler::new(Box::new(move |_| sync.run()))),
             (None, ..) => None,
         });
     }

@@ -11,7 +11,7 @@ use takt_report::{Form, Series};
 
 use super::application::BACKLOG as SIMULATED;
 use super::replication::{self, Replicated, Replication};
-use super::window::{BACKLOG, Causes, LEAST, Ran, SHRINK, Window, cpus, rest, shrink, unrecordable, window};
+use super::window::{BACKLOG, Causes, LEAST, SHRINK, Window, WindowRun, cpus, rest, shrink, unrecordable, window};
 use super::{
     Class, Comparison, Context, Counter, Drawn, Failure, Findings, Outcome, REGIONS, Row, STRATEGIES, Variant, bounded,
     figure, plan_of, seed_of, variants, verdict, virtually,
@@ -84,7 +84,7 @@ fn once(
         late.set(dispatching.now() > Time::ZERO.saturating_add(LATER));
         connected
     };
-    let Ran { pauses, lost, causes } = window.run(&mut live, |task| replication.after(task), began)?;
+    let WindowRun { pauses, lost, causes } = window.run(&mut live, |task| replication.after(task), began)?;
     let paused = pauses.iter().fold(Span::ZERO, |sum, (from, to)| sum.saturating_add(to.saturating_since(*from)));
     let (simulated, live) = (simulated.outcome(), live.outcome());
     Ok(WindowResult { simulated, live, causes, paused, lost, replicated: replication.end(), late: late.get() })

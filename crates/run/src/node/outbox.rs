@@ -23,7 +23,7 @@ use takt_model::{Bytes, Late, Span, TaskId, Time};
 use takt_net::{LateRule, MessageBody, MessageHead, Order, Packet, PeerQueues, QueueSpec};
 
 use super::NodeError;
-use super::line::{Left, Line, LineSpec};
+use super::line::{Line, LineSpec, TransmittedMessage};
 use super::plan::NodePlan;
 use super::seal::Sealer;
 
@@ -288,7 +288,7 @@ impl State {
     }
 
     /// The next packet that has left.
-    pub(crate) fn left(&mut self) -> Option<Left> {
+    pub(crate) fn left(&mut self) -> Option<TransmittedMessage> {
         self.classes.iter_mut().find_map(|class| class.line.left())
     }
 

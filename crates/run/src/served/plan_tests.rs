@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use takt_linux::sched_ext::Lack;
+use takt_linux::sched_ext::Unavailable;
 use takt_model::{Builtin, file};
 use takt_policy::{Decision, Event, Hierarchy, Job, ServerChange};
 
@@ -139,11 +139,11 @@ fn existing_threads_of_a_group_have_one_place() {
 fn what_program_kernel_and_machine_lack_is_named_with_the_remedy() {
     let options = RunOptions::new(Span::from_ms(100));
     let lacks = [
-        Lack::Feature,
-        Lack::Kernel,
-        Lack::Busy("scx_simple".to_owned()),
-        Lack::Privilege("no".to_owned()),
-        Lack::Groups,
+        Unavailable::Feature,
+        Unavailable::Kernel,
+        Unavailable::Busy("scx_simple".to_owned()),
+        Unavailable::Privilege("no".to_owned()),
+        Unavailable::Groups,
     ];
     let refused = contract(&parsed(TWO), NodeId(0), &options, &lacks).unwrap().cannot;
     let text: Vec<String> = refused.iter().map(ToString::to_string).collect();
