@@ -721,7 +721,7 @@ pub(crate) fn tightest(net: &Net, node: usize, flows: &[FlowBound], t: Option<u6
         Some(t) => (t, below.done(t, &mut { below::TERMS_MAX })?),
         None => below.tightest()?,
     };
-    let count = |job: &Job| if job.d > t { 0 } else { (t - job.d).saturating_add(job.wander) / job.t + 1 };
+    let count = |job: &Job| if job.d > t { 0 } else { (t - job.d).saturating_add(job.release_delay) / job.t + 1 };
     let of_table = |job: &TableJob| {
         let count = done.saturating_add(job.late).div_ceil(job.t);
         (count, count.saturating_mul(job.c))
@@ -738,22 +738,22 @@ fn jobs(net: &Net, node: usize, flows: &[FlowBound]) -> Option<Vec<Job>> {
     for local in &net.nodes[node].locals {
         let d = drift.least(local.d).checked_sub(drift.most(local.jitter)?).filter(|d| *d > 0)?;
         let (c, t, blocked) = (drift.most(local.c)?, drift.least(local.t).max(1), drift.most(local.blocked)?);
-        jobs.push(Job { c, t, d, wander: 0, blocked, span: drift.most(local.d)? });
+        jobs.push(Job { c, t, d, release_delay: 0, blocked, span: drift.most(local.d)? });
     }
     for (flow, bound) in net.flows.iter().zip(flows) {
         let FlowBound::Bounded(bounds) = bound else { continue };
         for (hop, bound) in flow.hops.iter().zip(bounds).filter(|(hop, _)| hop.node == node) {
             // On hop 0 deadlines wander with the release, so what counts is the releases.
-            let wander = if bound.source.is_some() { bound.due.1 - bound.due.0 } else { 0 };
+            let release_delay = if bound.source.is_some() { bound.due.1 - bound.due.0 } else { 0 };
             let (d, span) = (bound.window, bound.due.1);
             let c = drift.most(hop.c)?;
-            jobs.push(Job { c, t: drift.least(flow.t).max(1), d, wander, blocked: 0, span });
+            jobs.push(Job { c, t: drift.least(flow.t).max(1), d, release_delay, blocked: 0, span });
         }
     }
     if let Some(sync) = net.sync.filter(|_| net.neighbours(node) > 0) {
         let t = drift.least(sync.t).max(1);
         let d = t.checked_sub(net.latency(node)?).filter(|d| *d > 0)?;
-        jobs.push(Job { c: drift.most(sync.c)?, t, d, wander: 0, blocked: 0, span: drift.most(sync.t)? });
+        jobs.push(Job { c: drift.most(sync.c)?, t, d, release_delay: 0, blocked: 0, span: drift.most(sync.t)? });
     }
     Some(jobs)
 }
