@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_an_old_files_place_has_its_rights_and_every_name_leads_to_it() {
+    fn a_replacement_keeps_the_permissions_and_links_of_the_old_file() {
         let folder = tempfile::tempdir().unwrap();
         let [path, link, other] = ["log", "link", "other"].map(|name| folder.path().join(name));
         let write = |path: &Path, text: &str| {

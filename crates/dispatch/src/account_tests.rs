@@ -268,7 +268,7 @@ proptest! {
     }
 
     #[test]
-    fn what_would_have_been_late_anyway_is_late_by_load(
+    fn a_job_that_is_late_without_disturbances_is_late_by_load(
         operations in prop::collection::vec((300_u64..3_000, 20_u64..600, any::<bool>()), 1..6),
         strategy in prop::sample::select(vec![Builtin::Rm, Builtin::Edf, Builtin::Mlf, Builtin::Muf, Builtin::RmsMlf]),
     ) {
@@ -374,7 +374,7 @@ fn each_cause_has_its_name() {
 }
 
 #[test]
-fn what_the_kernel_did_not_tell_is_unknown() {
+fn lost_kernel_events_make_the_cause_unknown() {
     let left = |lane, why| Kind::SwitchOut { lane, cpu: 0, why };
     // The switch to the job's thread is missing, and events are lost from 4 to 6 ms.
     let seen = [
@@ -551,7 +551,7 @@ fn a_switch_to_a_plan_that_demotes_explains_what_is_late_already() {
 }
 
 #[test]
-fn who_had_the_cpu_before_the_dispatcher_is_heard_too() {
+fn the_holder_of_the_cpu_before_the_first_switch_is_known() {
     let (worker, out) =
         (Kind::SwitchIn { lane: 0, cpu: 0 }, Kind::SwitchOut { lane: 0, cpu: 0, why: SwitchOutReason::Asleep });
     let other = |name: &str, pid, prio| Thread { prio: Some(prio), ..thread(pid, name) };
@@ -579,7 +579,7 @@ fn who_had_the_cpu_before_the_dispatcher_is_heard_too() {
 }
 
 #[test]
-fn what_a_full_buffer_swallowed_does_not_stay() {
+fn a_job_whose_end_was_lost_ends_at_the_next_arrival() {
     let number = |number| JobKey { number, ..J };
     // The end of the first job was lost. The second job arrives on the same thread.
     let events = vec![

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dropped_while_its_ticket_is_out_leaves_nothing_behind() {
+    fn a_job_dropped_while_its_ticket_is_out_leaves_no_state() {
         let late = Operation::sporadic("late", Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_ns(1));
         let set = Operations::new("drops").with(late.late(Late::Drop));
         let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
@@ -205,7 +205,7 @@ mod tests {
     /// The other predecessor may never end. So the number of jobs that wait for it is bounded, as
     /// for all waiting jobs.
     #[test]
-    fn what_waits_for_a_predecessor_far_behind_another_is_rejected_and_not_cancelled() {
+    fn jobs_that_wait_too_long_for_a_slow_predecessor_are_rejected() {
         let sporadic =
             |name| Operation::sporadic(name, Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_ms(1));
         let set = Operations::new("join").with(sporadic("a")).with(sporadic("b"));

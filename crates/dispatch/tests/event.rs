@@ -388,7 +388,7 @@ fn a_subscription_without_a_handler_is_told_when_it_is_connected() {
 }
 
 #[test]
-fn what_expires_is_not_handled_and_what_is_omitted_takes_no_room() {
+fn expired_events_are_not_handled_and_omitted_ones_free_their_slot() {
     let _alone = alone();
     let operations = Operations::new("late")
         .cancel(true)
@@ -474,7 +474,7 @@ fn nothing_is_lost_or_doubled_where_many_push() {
 }
 
 #[test]
-fn who_cannot_subscribe_is_told_why() {
+fn subscribe_errors_name_their_reason() {
     let operations = Operations::new("errors")
         .with(Operation::periodic("timer", ms(10)).wcet(ms(1)))
         .with(sporadic("many").backlog(57))
@@ -534,7 +534,7 @@ fn with_one_level_for_all_a_critical_event_waits_for_a_noncritical_one_and_with_
 }
 
 #[test]
-fn what_leaves_and_comes_by_another_carrier_is_counted_and_keeps_what_is_left_of_its_time() {
+fn events_over_another_carrier_are_counted_and_keep_their_remaining_time() {
     let _alone = alone();
     let plan_of = Operations::new("carrier").with(sporadic("steer"));
     let plan = plan(&plan_of, Builtin::Muf);

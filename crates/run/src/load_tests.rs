@@ -21,7 +21,7 @@ fn threads_begin_together_and_end_in_time() {
 }
 
 #[test]
-fn what_is_told_to_stop_stops() {
+fn a_greedy_load_stops_on_request() {
     let mut asked = 0;
     let ended = together(vec![other("a", greedy)], &Place::Anywhere, Span::from_s(600), &mut |_| {
         asked += 1;

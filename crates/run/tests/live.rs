@@ -205,7 +205,7 @@ fn an_overrun_of_a_job_that_never_completes_is_seen() {
 }
 
 #[test]
-fn what_admission_refuses_says_so_and_leaves_nothing() {
+fn a_run_that_admission_refuses_leaves_no_reservation() {
     let _alone = alone();
     let cpus = sched::affinity().len() as u32;
     let tasks = (0..=cpus).map(|i| task(&format!("t{i}"), 20, 18_000)).collect();

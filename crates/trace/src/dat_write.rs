@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_killed_between_two_writes_leaves_a_sound_file() {
+    fn a_kill_between_two_writes_leaves_a_sound_file() {
         let endian = Endian::Little;
         let watched = Watched { file: Cursor::new(Vec::new()), after: Vec::new() };
         let mut writer = DatWriter::new(watched, &head(endian), 6 * PAGE as u64).unwrap();

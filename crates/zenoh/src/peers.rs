@@ -174,7 +174,7 @@ mod tests {
         /// Consumers that are told in turn know the present nodes. They hear of each node in
         /// alternation, and of each node that went since the last report.
         #[test]
-        fn who_is_told_knows_who_is_there(steps in prop::collection::vec((0..4_u8, 0..5_u64, 0..3_u64), 1..60)) {
+        fn reported_peers_are_the_present_peers(steps in prop::collection::vec((0..4_u8, 0..5_u64, 0..3_u64), 1..60)) {
             let mut peers = Peers::new(4);
             let mut known = BTreeSet::new();
             let mut went = BTreeSet::new();

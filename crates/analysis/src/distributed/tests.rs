@@ -376,7 +376,7 @@ fn deadlines_are_known_as_well_as_clocks_allow() {
 }
 
 #[test]
-fn what_is_late_or_taken_counts_in_every_step() {
+fn latency_and_stolen_time_count_at_every_hop() {
     let plain = hops(&three((30, 30)));
     let mut net = three((30, 30));
     net.nodes.iter_mut().for_each(|node| node.latency = 1);

@@ -607,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_or_rejected_decides_nothing() {
+    fn claims_are_undecided_after_losses_or_rejections() {
         let lost = |region, variant| WindowResult { lost: u64::from(region == 5), ..usual(region, variant) };
         assert_eq!(verdicts(lost), [None, None, None, None, Some(true), Some(false), Some(true), Some(true)]);
         let rejected = |region, variant| {

@@ -368,7 +368,7 @@ fn a_message_of_another_task_or_node_is_none() {
 }
 
 #[test]
-fn what_a_node_lacks_is_told() {
+fn missing_options_of_a_node_are_named() {
     let system = system(true, "continue", (11, 1, ""));
     let refused = |network: &NodeNetwork| NodePlan::new(&system, NodeId(0), network).unwrap_err().to_string();
     let full = network(3);

@@ -100,7 +100,7 @@ fn the_first_changes_of_a_server_are_given_at_the_start() {
 
 /// Each obstacle names its part, and the node runs without it.
 #[test]
-fn what_the_scheduler_cannot_enforce_it_refuses() {
+fn components_that_the_scheduler_cannot_enforce_are_refused() {
     assert_eq!(refusals(TWO), "");
     for (from, to, wanted) in [
         ("\"ptps\"", "\"sporadic\"", "component \"H\": the scheduler has no rule \"sporadic\""),
@@ -136,7 +136,7 @@ fn existing_threads_of_a_group_have_one_place() {
 }
 
 #[test]
-fn what_program_kernel_and_machine_lack_is_named_with_the_remedy() {
+fn missing_support_for_sched_ext_is_named_with_a_remedy() {
     let options = RunOptions::new(Span::from_ms(100));
     let lacks = [
         Unavailable::Feature,

@@ -392,7 +392,7 @@ proptest! {
     /// The kernel records each switch away from a thread, but not each switch to it. Then a job is
     /// marked, or all its preemptions and migrations are in the log.
     #[test]
-    fn what_is_counted_in_spite_of_switches_kept_back_is_right(
+    fn counts_with_missing_switches_are_correct_or_marked(
         tape in tape(),
         kept in proptest::collection::vec(any::<bool>(), 1..40),
     ) {
@@ -561,14 +561,14 @@ fn a_successor_starts_no_earlier_than_it_is_released() {
 }
 
 #[test]
-fn what_the_kernel_does_after_the_end_is_not_told() {
+fn kernel_events_after_the_end_are_omitted() {
     let one = MergeScenario::of(None, "10 woken, 20 on 0, 21 release 10, 22 start, 1001 taken 0, 1002 on 0");
     let (log, _) = one.log_text();
     assert_eq!(log, "10 release, 20 start");
 }
 
 #[test]
-fn who_else_has_the_cpu_is_told_and_where_a_job_gets_it_who_had_it_last() {
+fn the_log_names_other_holders_of_the_cpu_and_the_last_one_before_a_job() {
     let mut one = MergeScenario::of(None, "5 asleep 0");
     let thread = |pid, comm: &str| crate::Thread { pid, comm: crate::Comm::new(comm.as_bytes()), prio: Some(39) };
     let other = |pid, comm| Kind::OtherIn { cpu: 0, thread: thread(pid, comm) };

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_else_has_the_cpus_is_told_of_an_observed_machine_where_jobs_can_be_late() {
+    fn other_holders_are_logged_if_jobs_have_deadlines() {
         let of = |thread| Event::Occupy { cpu: 0, thread };
         let told: Vec<Event> = rebuilt(Some(Span::from_ms(1))).into_iter().map(|(_, _, event)| event).collect();
         assert_eq!(told, [of(Some(0)), of(None)]);
