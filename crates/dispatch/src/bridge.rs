@@ -194,7 +194,7 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
                 return inner.count_misplaced(job);
             };
             let Some((slot, question)) = link.take(job.number()) else { return };
-            let mut leaving = Leaving { link: &link, slot, answer: None };
+            let mut leaving = HandlerGuard { link: &link, slot, answer: None };
             leaving.answer = Some(answer(question, job));
         }
     }
@@ -400,13 +400,13 @@ fn exchange<Q, A>(slot: &PiMutex<Slot<Q, A>>, such: impl FnOnce(&Slot<Q, A>) -> 
 }
 
 /// A running handler. When it returns or panics, its slot goes back to the bridge.
-struct Leaving<'a, Q, A> {
+struct HandlerGuard<'a, Q, A> {
     link: &'a Link<Q, A>,
     slot: &'a PiMutex<Slot<Q, A>>,
     answer: Option<A>,
 }
 
-impl<Q, A> Drop for Leaving<'_, Q, A> {
+impl<Q, A> Drop for HandlerGuard<'_, Q, A> {
     fn drop(&mut self) {
         let answer = self.answer.take();
         {

@@ -213,24 +213,24 @@ impl ExistingThreads {
 
     /// The seats of their tasks.
     pub(crate) fn take_seats(&mut self, lanes: &mut [Lane]) {
-        for foreigner in &mut self.held {
-            let lane = lanes.iter_mut().find(|lane| lane.task == foreigner.task);
+        for held in &mut self.held {
+            let lane = lanes.iter_mut().find(|lane| lane.task == held.task);
             if let Some(lane) = lane {
-                lane.role = Role::Foreign(ForeignSeat::new(foreigner.group.control(), foreigner.watch()));
+                lane.role = Role::Foreign(ForeignSeat::new(held.group.control(), held.watch()));
             }
         }
     }
 
     /// Adds new threads, and releases threads that left their group.
     pub(crate) fn rescan(&mut self, shared: &Shared) {
-        for foreigner in &mut self.held {
-            let (new, refused) = self.holder.rescan(&mut foreigner.group);
-            foreigner.refused = foreigner.refused.take().or_else(|| refused.map(|error| error.to_string()));
-            foreigner.count = foreigner.count.max(foreigner.group.threads().count());
-            let lane = shared.lanes.iter().find(|lane| lane.task == foreigner.task);
+        for held in &mut self.held {
+            let (new, refused) = self.holder.rescan(&mut held.group);
+            held.refused = held.refused.take().or_else(|| refused.map(|error| error.to_string()));
+            held.count = held.count.max(held.group.threads().count());
+            let lane = shared.lanes.iter().find(|lane| lane.task == held.task);
             let Some(Role::Foreign(seat)) = lane.map(|lane| &lane.role) else { continue };
             if !new.is_empty() {
-                *seat.watched.lock().unwrap_or_else(PoisonError::into_inner) = foreigner.watch();
+                *seat.watched.lock().unwrap_or_else(PoisonError::into_inner) = held.watch();
             }
         }
     }
@@ -239,24 +239,23 @@ impl ExistingThreads {
     pub(crate) fn give_back(self, shared: &Shared) -> (Vec<ForeignSummary>, Vec<String>) {
         let ExistingThreads { holder, held } = self;
         let ns = |of: &std::sync::atomic::AtomicU64| Span::from_ns(of.load(std::sync::atomic::Ordering::Acquire));
-        let seat = |foreigner: &ComponentThreads| {
-            let lane = shared.lanes.iter().find(|lane| lane.task == foreigner.task)?;
+        let seat = |held: &ComponentThreads| {
+            let lane = shared.lanes.iter().find(|lane| lane.task == held.task)?;
             if let Role::Foreign(seat) = &lane.role { Some(seat) } else { None }
         };
-        let summary = |foreigner: &ComponentThreads| {
-            let seat = seat(foreigner)?;
+        let summary = |held: &ComponentThreads| {
+            let seat = seat(held)?;
             Some(ForeignSummary {
-                component: foreigner.component.clone(),
-                threads: foreigner.threads.to_string(),
-                count: foreigner.count,
-                used: seat.control.used().unwrap_or_default().saturating_sub(foreigner.used),
+                component: held.component.clone(),
+                threads: held.threads.to_string(),
+                count: held.count,
+                used: seat.control.used().unwrap_or_default().saturating_sub(held.used),
                 turns: ns(&seat.paid_ns),
                 owed_max: ns(&seat.owed_max_ns),
             })
         };
         let summaries = held.iter().filter_map(summary).collect();
-        let pause_max =
-            |foreigner: &ComponentThreads| seat(foreigner).map_or(Span::ZERO, |seat| ns(&seat.pause_max_ns));
+        let pause_max = |held: &ComponentThreads| seat(held).map_or(Span::ZERO, |seat| ns(&seat.pause_max_ns));
         let mut notes: Vec<String> = held.iter().flat_map(|one| one.notes(pause_max(one))).collect();
         let mut others: BTreeMap<String, usize> = BTreeMap::new();
         for given in holder.give_back() {

@@ -40,7 +40,7 @@ impl Drop for MarkEnded<'_> {
 pub(crate) fn live(
     shared: &Shared,
     lane: &Lane,
-    (mut work, duty): (Work, Option<TaskHandler>),
+    (mut work, task_handler): (Work, Option<TaskHandler>),
     enter_cpus: impl FnOnce() -> Result<(), SchedError>,
     ready: impl FnOnce(Result<(), SchedError>),
 ) {
@@ -80,14 +80,15 @@ pub(crate) fn live(
     }
     let Some(task) = shared.task(lane.task) else { return };
     let draw = Draw::new(shared.seed, &task.name);
-    let is_source = duty.as_ref().is_some_and(|duty| duty.hop().unwrap_or(0) == 0) && task.after.is_empty();
+    let is_source =
+        task_handler.as_ref().is_some_and(|task_handler| task_handler.hop().unwrap_or(0) == 0) && task.after.is_empty();
     let mut thread = Thread {
         shared,
         lane,
         epoch,
         task,
         work,
-        duty,
+        task_handler,
         told: is_source.then(|| released_from(shared, task, draw)),
         draw,
         last: Time::ZERO,
@@ -124,7 +125,7 @@ struct Thread<'a> {
     task: &'a Task,
     work: Work,
     /// Carries out the jobs in place of the work.
-    duty: Option<TaskHandler>,
+    task_handler: Option<TaskHandler>,
     /// The releases that the handler of a first task is told of.
     told: Option<Releases<'a>>,
     draw: Draw,
@@ -255,11 +256,11 @@ impl<'a> Thread<'a> {
     /// Works on a job until it is complete, or until `end`. The demand of a program's job is its CPU time.
     fn work_on(&mut self, number: u64, before: Span, end: impl Fn() -> Time) -> (Worked, Span) {
         let times = self.times(number);
-        let Some(duty) = &mut self.duty else {
+        let Some(task_handler) = &mut self.task_handler else {
             let demand = self.draw.exec(self.task, number);
             return (self.work.until(before.saturating_add(demand), self.epoch, end), demand);
         };
-        duty.run(number, times, self.epoch);
+        task_handler.run(number, times, self.epoch);
         let worked = if end() == Time::ZERO { Worked::Stopped } else { Worked::Done };
         (worked, clock::thread_cpu().saturating_sub(before))
     }
@@ -271,7 +272,7 @@ impl<'a> Thread<'a> {
                 while told.next_if(|job| job.number < number).is_some() {}
                 told.next_if(|job| job.number == number).map(|job| (job.arrival, job.release))?
             }
-            None => self.duty.as_ref()?.released(number)?,
+            None => self.task_handler.as_ref()?.released(number)?,
         };
         Some(JobTimes { arrival, release, deadline: arrival.saturating_add(self.task.deadline) })
     }

@@ -214,14 +214,14 @@ impl Keys {
 /// As long as the work and the longest blocking are no longer than that distance, the busy window
 /// ends with them, and needs no iteration.
 #[derive(Default)]
-struct Once {
+struct WorkOnce {
     work: Option<u64>,
     blocking: u64,
     apart: Option<u64>,
     level: Option<u32>,
 }
 
-impl Once {
+impl WorkOnce {
     /// Windows up to this are known to fit the numbers of [`Window`].
     const LONGEST: u64 = 1 << 54;
 
@@ -240,7 +240,7 @@ impl Once {
             apart = apart.and_then(|apart| Some(apart.min(t.checked_sub(release_delay)?)));
         }
         let blocking = here().map(|task| task.b).max().unwrap_or(0);
-        *self = Once { work, blocking, apart, level: Some(level) };
+        *self = WorkOnce { work, blocking, apart, level: Some(level) };
     }
 
     /// The busy window of the last level, where it holds one job of each.
@@ -287,7 +287,7 @@ impl Analysis {
             let task = &set.tasks[*i as usize];
             (task.level, u64::MAX - task.d)
         });
-        let mut once = Once::default();
+        let mut once = WorkOnce::default();
         for level in order.chunk_by(|a, b| set.tasks[*a as usize].level == set.tasks[*b as usize].level) {
             once.add(set, level);
             let _ = self.level(set, level, once.window(), bounds);

@@ -150,7 +150,7 @@ fn each_written_value_is_sent_or_replaced_or_waits() {
 }
 
 #[test]
-fn a_failed_repetition_counts_as_sent() {
+fn a_failed_repetition_stays_due_and_counts_as_sent_before() {
     let published = published(64, &[4]);
     put(&published, 0, b"a", 10);
     assert_eq!(flush(&published, 10).len(), 1);

@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_without_a_place_in_the_outbox_are_refused() {
+    fn a_full_outbox_refuses_messages() {
         let to: SocketAddr = ([127, 0, 0, 1], 9).into();
         let lanes = vec![(to, 10 << 20, false), (SocketAddr::from(([127, 0, 0, 1], 10)), 1, false)];
         let rules = Some((Order::Edf, LateRule::Send));
