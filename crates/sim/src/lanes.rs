@@ -88,8 +88,8 @@ impl<'a> Lanes<'a> {
             Draw::new(seed, &format!("{task} to {to}"))
         };
         for (from, to) in flows::neighbours(system) {
-            let (Some(task), Some(route)) = (syncs.get(&from), self.routes.known_way(from, to)?) else { continue };
-            let answer = match (receivers.get(&to), self.routes.known_way(to, from)?) {
+            let (Some(task), Some(route)) = (syncs.get(&from), self.routes.known_route(from, to)?) else { continue };
+            let answer = match (receivers.get(&to), self.routes.known_route(to, from)?) {
                 (Some(receive), Some(back)) => {
                     let draw = draws(*receive, from);
                     let wire = self.routes.straight(back);

@@ -55,7 +55,7 @@ impl<'a> Routes<'a> {
     }
 
     /// The route between two nodes, if a network or a flow goes there.
-    pub(crate) fn known_way(&mut self, from: NodeId, to: NodeId) -> Result<Option<u32>, SimError> {
+    pub(crate) fn known_route(&mut self, from: NodeId, to: NodeId) -> Result<Option<u32>, SimError> {
         let known = self.pairs.contains_key(&(from, to)) || !self.system.networks_between(from, to).is_empty();
         known.then(|| self.route(from, to)).transpose()
     }
