@@ -333,11 +333,11 @@ fn densities(unit: &Unit, carried: &Carried) -> Result<Vec<(u64, u64, u64)>, Ina
 
 /// The shortest time from a release to its deadline, and to the next release.
 fn window(task: &UnitTask, carried: &Carried) -> Result<(u64, u64), Inapplicable> {
-    let wander = carried
+    let release_delay = carried
         .release(task.id)
         .and_then(|release| release.checked_add(task.j))
         .ok_or_else(|| format!("no bound is known for the releases of \"{}\"", task.name))?;
-    match (task.d.checked_sub(task.j), task.t.checked_sub(wander)) {
+    match (task.d.checked_sub(task.j), task.t.checked_sub(release_delay)) {
         (Some(d), Some(t)) if d > 0 && t > 0 => Ok((d, t)),
         _ => Err(format!("needs releases that wander by less than deadline and period: \"{}\"", task.name)),
     }
@@ -537,8 +537,8 @@ fn unbounded(unit: &Unit, task: &UnitTask, carried: &Carried, analysis: &levels:
     if let Some(other) = before().find(|other| unit.levels[other.level as usize].late == Late::Demote) {
         return format!("a late job of the level of \"{}\" may be demoted", other.name);
     }
-    let wanders = |other: &UnitTask| other.j > 0 || other.b > 0 || carried.release(other.id) != Some(0);
-    if load == Some(Ordering::Equal) && (unit.ordinary.is_some() || before().any(wanders)) {
+    let may_shift = |other: &UnitTask| other.j > 0 || other.b > 0 || carried.release(other.id) != Some(0);
+    if load == Some(Ordering::Equal) && (unit.ordinary.is_some() || before().any(may_shift)) {
         return "it and all that can go before it need the whole CPU, and blocking or release jitter come on \
              top: its busy window never ends"
             .to_owned();

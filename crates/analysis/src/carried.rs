@@ -31,12 +31,12 @@ impl Carried {
     }
 
     /// From known wanders of successors. Tasks that are not named do not wander.
-    pub(crate) fn known(system: &System, wanders: impl Iterator<Item = (TaskId, u64)>) -> Carried {
+    pub(crate) fn known(system: &System, release_delays: impl Iterator<Item = (TaskId, u64)>) -> Carried {
         let mut carried = Carried::by_deadlines(system);
         carried.release.fill(Some(0));
-        for (task, wander) in wanders {
+        for (task, release_delay) in release_delays {
             if let Some(release) = carried.release.get_mut(task.index()) {
-                *release = Some(wander);
+                *release = Some(release_delay);
             }
         }
         carried

@@ -138,7 +138,7 @@ impl OfNode<'_> {
     fn prove(&self, certificate: &mut Certificate) -> Result<(), Uncertified> {
         let mut budget = Budget { points: POINTS_MAX, terms: TERMS_MAX };
         let count = self.tree.system.tasks.len();
-        let mut wanders = vec![0u64; count];
+        let mut release_delays = vec![0u64; count];
         let tasks = || self.units.iter().flat_map(|unit| &unit.tasks);
         let chains = tasks().any(|task| task.chained);
         // Responses and releases along chains depend on each other, and so does what servers give
@@ -149,7 +149,7 @@ impl OfNode<'_> {
             proofs.clear();
             for unit in self.units.iter().filter(|unit| !unit.tasks.is_empty()) {
                 let mut filled = self.unit_proof(unit, Proof::Levels { tasks: Vec::new(), groups: Vec::new() });
-                let part = part(self.system, certificate, &filled, &wanders, &ends).map_err(no_proof)?;
+                let part = part(self.system, certificate, &filled, &release_delays, &ends).map_err(no_proof)?;
                 let (proof, found) = self.of_unit(unit, &part, chains, &mut budget)?;
                 for (task, end) in unit.tasks.iter().zip(found) {
                     ends[task.id.index()] = Some(end.into());
@@ -162,8 +162,8 @@ impl OfNode<'_> {
                 let after = &self.system.tasks[task.id.index()].after;
                 let latest = after.iter().map(|before| ends[before.index()].unwrap_or(0)).max().unwrap_or(0);
                 let latest = u64::try_from(latest).map_err(|_| no_proof("times exceed 64 bits"))?;
-                settled &= latest <= wanders[task.id.index()];
-                wanders[task.id.index()] = latest.max(wanders[task.id.index()]);
+                settled &= latest <= release_delays[task.id.index()];
+                release_delays[task.id.index()] = latest.max(release_delays[task.id.index()]);
             }
             if settled {
                 break;
@@ -173,7 +173,7 @@ impl OfNode<'_> {
             }
         }
         for task in tasks().filter(|task| task.chained) {
-            let wander_ns = wanders[task.id.index()];
+            let wander_ns = release_delays[task.id.index()];
             certificate.releases.push(Released { task: task.name.clone(), wander_ns });
         }
         certificate.proofs.append(&mut proofs);
@@ -188,15 +188,15 @@ impl OfNode<'_> {
         chains: bool,
         budget: &mut Budget,
     ) -> Result<(Proof, Vec<u64>), Uncertified> {
-        let kept = || part.tasks.iter().map(|task| task.wander.saturating_add(task.d)).collect();
+        let kept = || part.tasks.iter().map(|task| task.release_delay.saturating_add(task.d)).collect();
         let held = |proofs: Vec<Proof>| proofs.into_iter().find(|proof| holds(part, proof));
         if unit.served.is_some() {
             return levels(part, budget)
                 .ok_or_else(|| no_proof(format!("the deadlines of \"{}\" under its server's supply", unit.scope)));
         }
         if unit.m > 1 {
-            let wanders = part.tasks.iter().map(|task| (task.id, task.wander));
-            let carried = Carried::known(&self.tree.system, wanders);
+            let release_delays = part.tasks.iter().map(|task| (task.id, task.release_delay));
+            let carried = Carried::known(&self.tree.system, release_delays);
             let found = held(vec![Proof::Gfb {}]).or_else(|| held(global(unit, &carried)));
             let found = found.or_else(|| held(repeats(unit)));
             let ends = |proof: &Proof| match proof {
@@ -204,7 +204,7 @@ impl OfNode<'_> {
                 Proof::Global { tasks, .. } => {
                     let response = |work: &Work| tasks.iter().find(|claim| claim.task == work.name);
                     let within = |work: &Work| response(work).map_or(work.d, |claim| claim.response_ns);
-                    part.tasks.iter().map(|work| work.wander.saturating_add(within(work))).collect()
+                    part.tasks.iter().map(|work| work.release_delay.saturating_add(within(work))).collect()
                 }
                 _ => kept(),
             };
@@ -222,8 +222,8 @@ impl OfNode<'_> {
         {
             return Ok((proof, kept()));
         }
-        let wanders: Vec<u64> = part.tasks.iter().map(|task| task.wander).collect();
-        if by_deadline && let Some(proof) = demand(unit, &wanders, budget).filter(|proof| holds(part, proof)) {
+        let release_delays: Vec<u64> = part.tasks.iter().map(|task| task.release_delay).collect();
+        if by_deadline && let Some(proof) = demand(unit, &release_delays, budget).filter(|proof| holds(part, proof)) {
             return Ok((proof, kept()));
         }
         levels(part, budget)
@@ -274,14 +274,14 @@ fn levels(part: &Part, budget: &mut Budget) -> Option<(Proof, Vec<u64>)> {
         let together = by_keys && here.iter().all(alike);
         if together && let Some(group) = keys(part, &here, &time_for, budget) {
             groups.push(group);
-            here.iter().for_each(|i| ends[*i] = part.tasks[*i].wander.saturating_add(part.tasks[*i].d));
+            here.iter().for_each(|i| ends[*i] = part.tasks[*i].release_delay.saturating_add(part.tasks[*i].d));
             continue;
         }
         for i in here {
             let task = &part.tasks[i];
             match by_keys.then(|| keys(part, &[i], &time_for, budget)).flatten() {
                 Some(group) => {
-                    ends[i] = task.wander.saturating_add(task.d);
+                    ends[i] = task.release_delay.saturating_add(task.d);
                     groups.push(group);
                 }
                 None => {
@@ -400,7 +400,7 @@ fn responses(
         budget.point()?;
         windows.push(w);
         let arrival = q.checked_mul(task.t)?;
-        if w.checked_add(task.j)?.saturating_sub(arrival.saturating_sub(task.wander)) > task.d {
+        if w.checked_add(task.j)?.saturating_sub(arrival.saturating_sub(task.release_delay)) > task.d {
             return None;
         }
         end = end.max(w.checked_add(spread)?.saturating_sub(arrival));
@@ -416,11 +416,11 @@ fn responses(
 }
 
 /// A busy period and points down from it.
-fn demand(unit: &Unit, wanders: &[u64], budget: &mut Budget) -> Option<Proof> {
+fn demand(unit: &Unit, release_delays: &[u64], budget: &mut Budget) -> Option<Proof> {
     let mut tasks = Vec::with_capacity(unit.tasks.len());
-    for (task, wander) in unit.tasks.iter().zip(wanders) {
+    for (task, release_delay) in unit.tasks.iter().zip(release_delays) {
         let d = task.d.checked_sub(task.j)?;
-        let burst = if task.chained { wander.checked_add(task.j)? } else { 0 };
+        let burst = if task.chained { release_delay.checked_add(task.j)? } else { 0 };
         tasks.push(EdfTask { c: unit.charged(task)?, t: task.t, d, burst, b: task.b });
     }
     let tick = unit.tick();

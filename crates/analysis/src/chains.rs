@@ -165,9 +165,9 @@ pub(crate) fn unproven(system: &System, units: &[Unit], answers: &[Answer], carr
     loop {
         let mut changed = false;
         for (unit, answer) in units.iter().zip(answers) {
-            let wanders = |task: &&UnitTask| system.tasks[task.id.index()].after.iter().any(|id| late[id.index()]);
+            let is_delayed = |task: &&UnitTask| system.tasks[task.id.index()].after.iter().any(|id| late[id.index()]);
             // The most important level at which a release may come later than assumed.
-            let from = unit.tasks.iter().filter(wanders).map(|task| task.level).min();
+            let from = unit.tasks.iter().filter(is_delayed).map(|task| task.level).min();
             for task in &unit.tasks {
                 let served = carried.analyses(unit);
                 let rests = from.is_some_and(|from| !served || task.level >= from);

@@ -17,7 +17,7 @@ use crate::report::{CheckReport, FlowReport, Progress, TaskReport, TestReport, W
 use crate::scope::{Unit, View, binds};
 use crate::verdict::{Answer, Verdict};
 
-use withdraw::{settle, stands_alone, take_back, withdraw, withdraw_figures};
+use withdraw::{apply_proof, stands_alone, take_back, withdraw, withdraw_figures};
 
 mod withdraw;
 
@@ -531,7 +531,7 @@ fn check_view(
     withdraw(system, &view.units, &carried, &mut answers, &mut reports);
     for tests in answers.iter().zip(&mut reports).filter(|(answer, _)| **answer == Answer::Yes).map(|(_, tests)| tests)
     {
-        settle(tests);
+        apply_proof(tests);
     }
     // The end-to-end bounds hold if every deadline on the way does.
     let proven = answers.iter().all(|answer| *answer == Answer::Yes);

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_not_guessed() {
+    fn an_undecidable_comparison_is_none() {
         // Denominators without common factors whose product exceeds 128 bits, and a sum within 2^-64 of 1.
         let primes = [9_223_372_036_854_775_783u64, 9_223_372_036_854_775_643, 9_223_372_036_854_775_549];
         let close = [(primes[0] - 2, primes[0]), (1, primes[1]), (1, primes[2])];

@@ -347,7 +347,7 @@ impl Placer<'_> {
                 if cpus.is_empty() {
                     continue;
                 }
-                let told = quick.tell(self, &bins[candidate], candidate, slot);
+                let told = quick.decide(self, &bins[candidate], candidate, slot);
                 if told != Answer::No && self.try_bind(&bins[candidate], slot, cpus, told, &mut tried) {
                     chosen = Some(candidate);
                     break;

@@ -78,7 +78,7 @@ fn level_task(unit: &Unit, task: &UnitTask, carried: &Carried) -> Option<LevelTa
         d: task.d,
         shift: task.shift,
         j: task.j,
-        wander: carried.release(task.id)?,
+        release_delay: carried.release(task.id)?,
         b: task.b,
         level: task.level,
     })
@@ -90,9 +90,9 @@ fn level_task(unit: &Unit, task: &UnitTask, carried: &Carried) -> Option<LevelTa
 /// [`Unit::charged`] does not count this resumption.
 fn thefts(unit: &Unit, tasks: &[LevelTask]) -> Vec<Theft> {
     let mut thefts: Vec<Theft> =
-        unit.thefts().map(|theft| Theft { c: theft.c, t: theft.t, wander: 0, level: 0 }).collect();
+        unit.thefts().map(|theft| Theft { c: theft.c, t: theft.t, release_delay: 0, level: 0 }).collect();
     if let Some(Ordinary::Above { amount, period }) = unit.ordinary {
-        thefts.push(Theft { c: amount, t: period, wander: period.saturating_sub(amount), level: 0 });
+        thefts.push(Theft { c: amount, t: period, release_delay: period.saturating_sub(amount), level: 0 });
     }
     let switch = unit.costs.map_or(0, |costs| costs.switch.as_ns());
     let contended = |(level, here): (&PlanLevel, u32)| level.order == Order::Laxity && level.preemptive && here > 1;
@@ -100,9 +100,9 @@ fn thefts(unit: &Unit, tasks: &[LevelTask]) -> Vec<Theft> {
     let Some(level) = first.filter(|_| switch > 0).map(|level| level as u32) else { return thefts };
     let ends = 1 + usize::from(!unit.levels.iter().all(PlanLevel::continues));
     for task in tasks {
-        let wander = task.wander.saturating_add(task.j);
-        thefts.extend(std::iter::repeat_n(Theft { c: switch, t: task.t, wander, level }, ends));
+        let release_delay = task.release_delay.saturating_add(task.j);
+        thefts.extend(std::iter::repeat_n(Theft { c: switch, t: task.t, release_delay, level }, ends));
     }
-    thefts.extend(unit.laxity_quantum.map(|t| Theft { c: switch, t, wander: 0, level }));
+    thefts.extend(unit.laxity_quantum.map(|t| Theft { c: switch, t, release_delay: 0, level }));
     thefts
 }

@@ -125,7 +125,7 @@ pub(crate) struct Work {
     pub(crate) j: u64,
     b: u64,
     /// How far its nominal arrivals wander after their places on the period's grid (a chain's successor).
-    pub(crate) wander: u64,
+    pub(crate) release_delay: u64,
     chained: bool,
     /// The first arrival, if it arrives exactly every period from there.
     every: Option<u64>,
@@ -138,7 +138,7 @@ pub(crate) struct Work {
 impl Work {
     /// By how much its releases are off the period's grid.
     pub(crate) fn spread(&self) -> u128 {
-        u128::from(self.wander) + u128::from(self.j)
+        u128::from(self.release_delay) + u128::from(self.j)
     }
 }
 
@@ -288,7 +288,7 @@ fn proven(system: &System, certificate: &Certificate) -> Result<Accepted, String
     if system.nodes.iter().any(|node| node.receive.is_some() || node.send.is_some()) {
         return Err("certificates do not cover receiving and sending tasks".to_owned());
     }
-    let wanders = wanders(system, certificate)?;
+    let release_delays = release_delays(system, certificate)?;
     for (i, placed) in certificate.placement.iter().enumerate() {
         let twice = certificate.placement[..i].iter().any(|before| before.task == placed.task);
         if twice || system.task_by_name(&placed.task).is_none() {
@@ -302,7 +302,7 @@ fn proven(system: &System, certificate: &Certificate) -> Result<Accepted, String
     let mut ends: Vec<Option<u128>> = vec![None; system.tasks.len() + system.components.len()];
     let mut proofs = Vec::with_capacity(certificate.proofs.len());
     for unit in &certificate.proofs {
-        let part = Part { replays, ..part(system, certificate, unit, &wanders, &ends)? };
+        let part = Part { replays, ..part(system, certificate, unit, &release_delays, &ends)? };
         for (id, end) in check_part(&part, &unit.proof)? {
             if ends[id.index()].replace(end).is_some() {
                 return Err(format!("{}: a task stands in two parts", part.scope));
@@ -317,10 +317,10 @@ fn proven(system: &System, certificate: &Certificate) -> Result<Accepted, String
             return Err(format!("nothing is shown of \"{name}\""));
         }
     }
-    for (task, wander) in system.tasks.iter().zip(&wanders) {
+    for (task, release_delay) in system.tasks.iter().zip(&release_delays) {
         for before in &task.after {
             let end = ends[before.index()].unwrap_or(u128::MAX);
-            if end > u128::from(*wander) {
+            if end > u128::from(*release_delay) {
                 let before = &system.tasks[before.index()].name;
                 return Err(format!(
                     "\"{}\" may be released {end} ns after its source arrives, when \"{before}\" completes",
@@ -332,15 +332,15 @@ fn proven(system: &System, certificate: &Certificate) -> Result<Accepted, String
     Ok(Accepted { schedulable: true, proofs, placement: certificate.placement.clone() })
 }
 
-/// The claimed wander of releases; zero for tasks without predecessor.
-fn wanders(system: &System, certificate: &Certificate) -> Result<Vec<u64>, String> {
-    let mut wanders = vec![0; system.tasks.len()];
+/// The claimed delay of releases; zero for tasks without predecessor.
+fn release_delays(system: &System, certificate: &Certificate) -> Result<Vec<u64>, String> {
+    let mut release_delays = vec![0; system.tasks.len()];
     for released in &certificate.releases {
         let id =
             system.task_by_name(&released.task).ok_or_else(|| format!("there is no task \"{}\"", released.task))?;
-        wanders[id.index()] = released.wander_ns;
+        release_delays[id.index()] = released.wander_ns;
     }
-    Ok(wanders)
+    Ok(release_delays)
 }
 
 /// No CPU stands in two parts of one level.
@@ -386,7 +386,7 @@ pub(crate) fn part(
     system: &System,
     certificate: &Certificate,
     unit: &UnitProof,
-    wanders: &[u64],
+    release_delays: &[u64],
     ends: &[Option<u128>],
 ) -> Result<Part, String> {
     let node = system.node_by_name(&unit.node).ok_or_else(|| format!("there is no node \"{}\"", unit.node))?;
@@ -400,12 +400,12 @@ pub(crate) fn part(
         Ok::<_, String>(ComponentId(id as u32))
     };
     let component = unit.component.as_ref().map(named).transpose()?;
-    let mut part = whole_part(system, Some(certificate), node, component, &cpus, wanders)?;
+    let mut part = whole_part(system, Some(certificate), node, component, &cpus, release_delays)?;
     if let Some(id) = component {
         let parent = system.components[id.index()].parent;
-        let above = whole_part(system, Some(certificate), node, parent, &cpus, wanders)?;
+        let above = whole_part(system, Some(certificate), node, parent, &cpus, release_delays)?;
         let end = ends[system.tasks.len() + id.index()];
-        part.supply = Some(component::supply(system, id, &above, end, wanders)?);
+        part.supply = Some(component::supply(system, id, &above, end, release_delays)?);
     }
     Ok(part)
 }
@@ -416,10 +416,10 @@ fn whole_part(
     node: NodeId,
     component: Option<ComponentId>,
     cpus: &CpuSet,
-    wanders: &[u64],
+    release_delays: &[u64],
 ) -> Result<Part, String> {
     let spec = &system.nodes[node.index()];
-    let (servers, quantum) = component::servers(system, node, component, wanders)?;
+    let (servers, quantum) = component::servers(system, node, component, release_delays)?;
     let own = || system.tasks_of(node).filter(|(_, task)| task.component == component);
     let all = || own().chain(servers.iter().map(|(id, task)| (*id, task)));
     let strategy = component.map_or(spec.strategy, |id| system.components[id.index()].strategy);
@@ -450,7 +450,7 @@ fn whole_part(
             d: task.deadline.as_ns(),
             j: if file { system.release_jitter(id) } else { task.jitter }.as_ns(),
             b: task.blocking.as_ns().saturating_add(quantum),
-            wander: if file { wanders[id.index()] } else { 0 },
+            release_delay: if file { release_delays[id.index()] } else { 0 },
             chained: !task.after.is_empty(),
             every: Some(task.offset.as_ns()).filter(|_| file && task.arrival == Arrival::Periodic),
             level: planned.level,
@@ -514,7 +514,7 @@ fn check_part(part: &Part, proof: &Proof) -> Result<Vec<(TaskId, u128)>, String>
         Proof::Global { limited, tasks } => return global::responses(part, *limited, tasks),
     }
     // Deadlines are kept, and count from nominal arrivals.
-    Ok(part.tasks.iter().map(|task| (task.id, u128::from(task.wander) + u128::from(task.d))).collect())
+    Ok(part.tasks.iter().map(|task| (task.id, u128::from(task.release_delay) + u128::from(task.d))).collect())
 }
 
 /// Checks a witness; gives its scope and kind.

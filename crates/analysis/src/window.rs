@@ -59,7 +59,7 @@ pub(crate) struct Slot {
     /// T.
     pub(crate) period: Recip,
     /// w: how far releases wander.
-    pub(crate) wander: u64,
+    pub(crate) release_delay: u64,
     /// e: the least key of the window's first job; above 0, or 0 with `burst` [`ALWAYS`].
     pub(crate) first: u64,
     /// s: how much closer than T keys can come, once; [`ALWAYS`] counts every release.
@@ -96,7 +96,7 @@ pub(crate) struct Window {
     /// No completion comes later than this.
     cap: u64,
     /// Whether some release or key wanders, or some task always comes first.
-    wanders: bool,
+    any_release_delay: bool,
     hints: [u64; HINTS_MAX],
     /// The point of the longest last response.
     worst: Worst,
@@ -130,18 +130,18 @@ impl Window {
     /// bits.
     pub(crate) fn prepare(&mut self, terms_left: &mut u64) -> Option<()> {
         self.slots.sort_unstable_by_key(|slot| slot.first);
-        self.wanders = self.slots.iter().any(|slot| (slot.wander | slot.burst) > 0);
+        self.any_release_delay = self.slots.iter().any(|slot| (slot.release_delay | slot.burst) > 0);
         self.hints = [0; HINTS_MAX];
         self.length = self.longest(terms_left)?;
         let keys = self.slots.last().map_or(0, |slot| slot.first);
         let work = self.slots.iter().try_fold(0u64, |sum, slot| sum.checked_add(slot.c))?;
         // No time that is looked at exceeds this: completions are at most half, X - theta lies in the longest window.
-        let wander = self.slots.iter().map(|slot| slot.wander).max().unwrap_or(0);
-        let sum = self.length.checked_add(keys)?.checked_add(work)?.checked_add(wander)?;
+        let release_delay = self.slots.iter().map(|slot| slot.release_delay).max().unwrap_or(0);
+        let sum = self.length.checked_add(keys)?.checked_add(work)?.checked_add(release_delay)?;
         let most = sum.checked_mul(8).filter(|most| *most < ALWAYS)?;
         let blocking = self.blocking_max()?;
         self.slots.iter().try_fold(blocking, |sum, slot| {
-            let until = most.checked_add(slot.wander).filter(|x| *x < DIVIDEND_MAX)?;
+            let until = most.checked_add(slot.release_delay).filter(|x| *x < DIVIDEND_MAX)?;
             sum.checked_add((until / slot.period.divisor + 1).checked_mul(slot.c)?)
         })?;
         self.cap = most / 2;
@@ -164,7 +164,7 @@ impl Window {
             spend(terms_left, self.slots.len() as u64 + 1)?;
             let mut next = blocking;
             for slot in &self.slots {
-                let until = length.saturating_sub(1).checked_add(slot.wander).filter(|x| *x <= DIVIDEND_MAX)?;
+                let until = length.saturating_sub(1).checked_add(slot.release_delay).filter(|x| *x <= DIVIDEND_MAX)?;
                 next = next.checked_add((slot.period.div(until) + 1).checked_mul(slot.c)?)?;
             }
             if next <= length {
@@ -179,7 +179,7 @@ impl Window {
     fn never_ends(&self, blocking: u64) -> bool {
         match compare_sum(self.slots.iter().map(|slot| (slot.c, slot.period.divisor)), 1) {
             Some(Ordering::Greater) => true,
-            Some(Ordering::Equal) => blocking > 0 || self.slots.iter().any(|slot| slot.c > 0 && slot.wander > 0),
+            Some(Ordering::Equal) => blocking > 0 || self.slots.iter().any(|slot| slot.c > 0 && slot.release_delay > 0),
             Some(Ordering::Less) | None => false,
         }
     }
@@ -195,7 +195,7 @@ impl Window {
             let last = if PLAIN {
                 (t - 1).min(x - slot.first)
             } else {
-                (t - 1 + slot.wander).min(x - slot.first + slot.burst)
+                (t - 1 + slot.release_delay).min(x - slot.first + slot.burst)
             };
             sum = sum.wrapping_add((slot.period.div(last) + 1).wrapping_mul(slot.c));
         }
@@ -225,7 +225,7 @@ impl Window {
     /// The longest response of `own` from X - theta.
     pub(crate) fn response(&mut self, own: AnalysedTask, terms_left: &mut u64) -> Option<u64> {
         debug_assert!(self.started.is_empty() && own.theta >= own.first && own.first > 0);
-        if self.wanders || !self.blocking.is_empty() {
+        if self.any_release_delay || !self.blocking.is_empty() {
             self.search::<false>(own, terms_left)
         } else {
             self.search::<true>(own, terms_left)
@@ -346,6 +346,8 @@ impl Window {
     /// The work that always comes first and is released in [0, t).
     fn always(&self, t: u64) -> u64 {
         let first = self.slots.iter().take_while(|slot| slot.first == 0);
-        first.map(|slot| (slot.period.div(t - 1 + slot.wander) + 1).wrapping_mul(slot.c)).fold(0, u64::wrapping_add)
+        first
+            .map(|slot| (slot.period.div(t - 1 + slot.release_delay) + 1).wrapping_mul(slot.c))
+            .fold(0, u64::wrapping_add)
     }
 }

@@ -143,7 +143,7 @@ fn many_tasks_that_fit_into_the_shortest_period_are_proven() {
 }
 
 #[test]
-fn where_no_deadline_is_missed_nothing_is_tardy_and_no_bound_exceeds_a_deadline() {
+fn a_schedulable_system_has_no_tardiness_and_no_bound_above_a_deadline() {
     let all = CheckOptions { all: true, ..Default::default() };
     let us = |name: &str, t: u64, c: u64| Task::periodic(name, ms(t), Span::from_us(c));
     let tasks = [(529, 54_288), (648, 162_002), (379, 69_707), (223, 13_151), (617, 208_521), (582, 197_633)];
@@ -288,7 +288,7 @@ fn long_checks_tell_of_their_progress() {
 }
 
 #[test]
-fn what_has_no_test_is_unknown_with_the_reason() {
+fn a_strategy_without_a_test_is_unknown_with_a_reason() {
     for (strategy, cpus) in [(Builtin::Mlf, 2), (Builtin::Muf, 2), (Builtin::Mlf, 3)] {
         let report = plain(&System::local(cpus, strategy, vec![task("a", 10, 2), task("b", 20, 4), task("c", 20, 4)]));
         assert_eq!(report.schedulable, Answer::Unknown);
@@ -448,7 +448,7 @@ fn pinned_tasks_under_global_placement_are_a_partition() {
 }
 
 #[test]
-fn what_ordinary_threads_take_is_said_and_charged() {
+fn time_for_ordinary_threads_is_reported_and_charged() {
     let asked = |machine, strategy, c, d| {
         let slow = Task { deadline: ms(d), ..task("b", 1000, 10) };
         let system = System::local(1, strategy, vec![task("a", 200, c), slow]);
@@ -481,7 +481,7 @@ fn what_ordinary_threads_take_is_said_and_charged() {
 }
 
 #[test]
-fn what_is_noticed_at_ticks_comes_from_the_machine() {
+fn the_machine_decides_whether_budgets_are_checked_at_ticks() {
     let asked = |tick, c| {
         let mut system = System::local(1, Builtin::Edf, vec![task("a", 200, c), task("video", 60, 6)]);
         let server = Component { period: Auto::Value(ms(20)), ..Component::new("v", NodeId(0), ServerRule::CbsHard) };
@@ -508,7 +508,7 @@ fn what_is_noticed_at_ticks_comes_from_the_machine() {
 }
 
 #[test]
-fn what_the_file_says_of_ordinary_threads_holds_instead() {
+fn the_system_files_ordinary_time_overrides_the_machines() {
     let mut system = System::local(1, Builtin::Rm, vec![task("a", 10, 3)]);
     let ordinary = |amount| Costs { ordinary: ms(amount), ordinary_period: ms(100), ..Costs::NONE };
     let mut asked = |amount, linux| {

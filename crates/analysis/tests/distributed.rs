@@ -80,7 +80,7 @@ fn a_node_whose_table_may_be_late_is_not_proven() {
 }
 
 #[test]
-fn what_is_missing_or_too_much_is_named() {
+fn uncovered_flows_are_named_with_the_reason() {
     let cases = [
         ("\"a\"\nreceive", "\"a\"\ncpus = 2\nreceive", "flow/put", "visits node \"a\", which is not covered"),
         ("\"2ms\"]", "\"2ms\"]\nloss = 0.1", "flow/put", "may lose messages"),

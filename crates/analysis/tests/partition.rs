@@ -98,7 +98,7 @@ fn a_partition_is_found_wherever_there_is_one() {
 }
 
 #[test]
-fn what_no_fit_finds_is_found() {
+fn a_partition_that_no_fit_heuristic_finds_is_found() {
     // 5 + 5, 4 + 3 + 3: every fit begins with 5, 5 apart.
     let sizes = [5, 5, 4, 3, 3];
     let tasks =

@@ -60,7 +60,7 @@ fn under_edf_a_section_blocks_closer_deadlines() {
 }
 
 #[test]
-fn what_is_not_covered_is_not_proven() {
+fn uncovered_strategies_with_sections_are_not_proven() {
     let tasks = || vec![task("a", 10, 1, Preemption::Anywhere), task("b", 20, 2, until(2))];
     for (cpus, strategy) in [(2, Builtin::Edf), (2, Builtin::Rm), (1, Builtin::Mlf), (1, Builtin::Muf)] {
         let system = System::local(cpus, strategy, tasks());

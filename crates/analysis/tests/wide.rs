@@ -230,7 +230,7 @@ fn the_least_budget_is_least_and_the_best_period_best() {
 }
 
 #[test]
-fn what_is_not_covered_is_refused_with_the_reason() {
+fn uncovered_wide_components_are_refused_with_a_reason() {
     let mut system = System::local(2, Builtin::Edf, vec![task("a", 40, 4, Some(0)), task("b", 40, 4, Some(0))]);
     system.components.push(wide("c", Builtin::Edf, 2, 10, 8));
     assert_eq!(answer(&system), Answer::Yes);

@@ -10,7 +10,7 @@ use takt_dispatch::event::{
 use crate::dispatcher::{User, job_of, takt_dispatcher, takt_job};
 use crate::plan::takt_plan;
 use crate::refusal::{not_connected, not_taken};
-use crate::status::{Wrong, call, free, give, object, object_mut, or_never, place, push, takt_status, text};
+use crate::status::{CallError, call, free, give, object, object_mut, or_never, place, push, takt_status, text};
 
 /// A channel.
 pub struct takt_channel {
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn takt_channel_new(
         let or = |value: usize, default: usize| if value > 0 { value } else { default };
         let (payload_max, events_max) = (or(payload_max, default.payload_max), or(events_max, default.events_max));
         let options = Options { payload_max, events_max, history };
-        options.check().map_err(Wrong::invalid)?;
+        options.check().map_err(CallError::invalid)?;
         let channel = Channel::new(options);
         // SAFETY: by this function's condition.
         unsafe { give(into, takt_channel { channel, connected: None }) }
@@ -255,7 +255,7 @@ pub unsafe extern "C" fn takt_channel_subscribe(
         // SAFETY: as above.
         let filter = unsafe { filter_of(operation, group, patterns, count) }?;
         place(into)?;
-        let subscription = channel.channel.subscribe(&plan.0, operation, filter).map_err(Wrong::invalid)?;
+        let subscription = channel.channel.subscribe(&plan.0, operation, filter).map_err(CallError::invalid)?;
         // SAFETY: as above.
         unsafe { give(into, takt_subscription(subscription)) }
     })
@@ -265,14 +265,19 @@ pub unsafe extern "C" fn takt_channel_subscribe(
 ///
 /// # Safety
 /// `patterns` points to `count` of them.
-unsafe fn filter_of(operation: &str, group: u32, patterns: *const takt_pattern, count: usize) -> Result<Filter, Wrong> {
+unsafe fn filter_of(
+    operation: &str,
+    group: u32,
+    patterns: *const takt_pattern,
+    count: usize,
+) -> Result<Filter, CallError> {
     if patterns.is_null() || count == 0 || count > EVENTS_MAX {
-        return Err(Wrong::invalid(format_args!("a subscription has from 1 to {EVENTS_MAX} patterns")));
+        return Err(CallError::invalid(format_args!("a subscription has from 1 to {EVENTS_MAX} patterns")));
     }
     // SAFETY: by this function's condition, and the pointer is not null.
     let patterns = unsafe { std::slice::from_raw_parts(patterns, count) };
     let all = patterns.iter().map(|pattern| Filter::One(pattern.pattern())).collect();
-    let none = || Wrong::invalid(format_args!("the subscription of \"{operation}\" has no takt_group"));
+    let none = || CallError::invalid(format_args!("the subscription of \"{operation}\" has no takt_group"));
     takt_group::of(group, all).ok_or_else(none)
 }
 
@@ -297,7 +302,7 @@ pub unsafe extern "C" fn takt_subscription_reconnect(
         let filter = unsafe { filter_of(subscription.operation(), group, patterns, count) }?;
         // SAFETY: as above.
         let quality = unsafe { quality_of(filter, quality) };
-        subscription.reconnect(quality).map_err(Wrong::invalid)
+        subscription.reconnect(quality).map_err(CallError::invalid)
     })
 }
 
@@ -386,11 +391,11 @@ pub unsafe extern "C" fn takt_dispatcher_on_events(
         let operation = unsafe { text(operation, "the operation's name") }?;
         // SAFETY: as above.
         let subscription = unsafe { object(subscription, "the subscription") }?;
-        let handler = handler.ok_or_else(|| Wrong::invalid("the handler is a null pointer"))?;
+        let handler = handler.ok_or_else(|| CallError::invalid("the handler is a null pointer"))?;
         let own = subscription.0.operation();
         if own != operation {
             let text = format_args!("the subscription is that of \"{own}\", and not of \"{operation}\"");
-            return Err(Wrong::invalid(text));
+            return Err(CallError::invalid(text));
         }
         // Before the subscription takes it for given.
         dispatcher.can_handle(operation)?;
@@ -435,7 +440,7 @@ pub unsafe extern "C" fn takt_channel_unsubscribe(
         let channel = unsafe { object(channel, "the channel") }?;
         // SAFETY: as above.
         let subscription = unsafe { object(subscription, "the subscription") }?;
-        channel.channel.unsubscribe(&subscription.0).map_err(Wrong::invalid)
+        channel.channel.unsubscribe(&subscription.0).map_err(CallError::invalid)
     })
 }
 
@@ -575,7 +580,7 @@ pub unsafe extern "C" fn takt_channel_history(
         let channel = unsafe { object(channel, "the channel") }?;
         // SAFETY: as above.
         let pattern = unsafe { object(pattern, "the pattern") }?.pattern();
-        let show = show.ok_or_else(|| Wrong::invalid("what shows the events is a null pointer"))?;
+        let show = show.ok_or_else(|| CallError::invalid("what shows the events is a null pointer"))?;
         channel.channel.history(pattern, |event| {
             let event = takt_event::of(event);
             // SAFETY: as above; the event lives during the call.
@@ -648,7 +653,7 @@ pub unsafe extern "C" fn takt_channel_observe(
     call(|| {
         // SAFETY: by this function's condition.
         let channel = unsafe { object(channel, "the channel") }?;
-        let observer = observer.ok_or_else(|| Wrong::invalid("the observer is a null pointer"))?;
+        let observer = observer.ok_or_else(|| CallError::invalid("the observer is a null pointer"))?;
         let user = Watched(user);
         channel.channel.observe(move |operation, change| {
             // A name of a system file's may hold a zero byte.

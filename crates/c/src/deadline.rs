@@ -11,7 +11,7 @@ use takt_dispatch::deadline::{DEFAULT_PATH, DeadlineSender, DeadlineSocket, Rout
 use takt_linux::{PiMutex, outgoing};
 use takt_model::Span;
 
-use crate::status::{Wrong, call, object_mut, takt_status};
+use crate::status::{CallError, call, object_mut, takt_status};
 
 /// What became of the messages of a socket with deadlines.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -85,7 +85,7 @@ pub extern "C" fn takt_deadline(fd: c_int, ns: u64) -> takt_status {
             Some(known) if ns == 0 => {
                 let bytes = known.leave();
                 if bytes > 0 {
-                    return Err(Wrong::new(
+                    return Err(CallError::new(
                         takt_status::Full,
                         format_args!(
                             "{bytes} bytes of descriptor {fd} still wait for its peer; call takt_deadline(fd, 0) again"
@@ -97,7 +97,7 @@ pub extern "C" fn takt_deadline(fd: c_int, ns: u64) -> takt_status {
             Some(known) => known.set_deadline(Span::from_ns(ns)),
             None => {
                 if fd < 0 {
-                    return Err(Wrong::invalid(format_args!("{fd} is no descriptor")));
+                    return Err(CallError::invalid(format_args!("{fd} is no descriptor")));
                 }
                 let sender = sender()?;
                 // SAFETY: the caller's descriptor is open during the call; a number that is none is refused by the
@@ -105,7 +105,7 @@ pub extern "C" fn takt_deadline(fd: c_int, ns: u64) -> takt_status {
                 let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
                 let socket = sender
                     .socket(&descriptor, Span::from_ns(ns))
-                    .map_err(|error| Wrong::new(takt_status::Invalid, format_args!("descriptor {fd}: {error}")))?;
+                    .map_err(|error| CallError::new(takt_status::Invalid, format_args!("descriptor {fd}: {error}")))?;
                 if let Some(identity) = outgoing::identity(descriptor) {
                     let member = Member { socket: Arc::new(socket), identity };
                     SOCKETS.lock().by_descriptor.insert(fd, member);
@@ -116,14 +116,14 @@ pub extern "C" fn takt_deadline(fd: c_int, ns: u64) -> takt_status {
     })
 }
 
-fn sender() -> Result<DeadlineSender, Wrong> {
+fn sender() -> Result<DeadlineSender, CallError> {
     let mut sockets = SOCKETS.lock();
     if let Some(sender) = &sockets.sender {
         return Ok(sender.clone());
     }
     let path = std::env::var_os("TAKT_BROKER").map_or_else(|| PathBuf::from(DEFAULT_PATH), PathBuf::from);
     let sender = DeadlineSender::open(&path)
-        .map_err(|error| Wrong::new(takt_status::Refused, format_args!("no sender can be had: {error}")))?;
+        .map_err(|error| CallError::new(takt_status::Refused, format_args!("no sender can be had: {error}")))?;
     sockets.sender = Some(sender.clone());
     Ok(sender)
 }
@@ -247,7 +247,7 @@ pub unsafe extern "C" fn takt_deadline_counts(fd: c_int, into: *mut takt_sent) -
     call(|| {
         // SAFETY: by this function's condition.
         let into = unsafe { object_mut(into, "the place for the counts") }?;
-        let without = || Wrong::invalid(format_args!("descriptor {fd} has no deadline; call takt_deadline first"));
+        let without = || CallError::invalid(format_args!("descriptor {fd} has no deadline; call takt_deadline first"));
         let socket = socket_of(fd).ok_or_else(without)?;
         let counts = socket.counts();
         *into = takt_sent {

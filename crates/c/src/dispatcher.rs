@@ -11,7 +11,7 @@ use takt_model::Span;
 use crate::log_place::{Log, LogPlace, unwritten};
 use crate::plan::takt_plan;
 use crate::refusal::refused;
-use crate::status::{Wrong, call, copy, free, give, object, object_mut, push, takt_status, text};
+use crate::status::{CallError, call, copy, free, give, object, object_mut, push, takt_status, text};
 
 /// The job that a handler is called for; of use during that call.
 pub struct takt_job {
@@ -132,37 +132,37 @@ impl takt_dispatcher {
         &mut self,
         operation: &str,
         handler: impl FnMut(&Job<'_>) + Send + 'static,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), CallError> {
         self.can_handle(operation)?;
         if let Some(built) = self.built.take() {
-            self.built = Some(built.on(operation, handler).map_err(Wrong::invalid)?);
+            self.built = Some(built.on(operation, handler).map_err(CallError::invalid)?);
             self.handled.push(operation.to_owned());
         }
         Ok(())
     }
 
     /// Why something that is done before the start cannot be done.
-    fn too_late(&self, why: &str) -> Wrong {
+    fn too_late(&self, why: &str) -> CallError {
         let refused = "the start of this dispatcher was refused, so it cannot start again: make another one of the \
              same plan";
-        Wrong::invalid(if self.refused { refused } else { why })
+        CallError::invalid(if self.refused { refused } else { why })
     }
 
     /// While it runs.
-    pub(crate) fn runs(&self) -> Result<&Dispatching, Wrong> {
-        self.running.as_ref().ok_or_else(|| Wrong::new(takt_status::Stopped, "the dispatcher does not run"))
+    pub(crate) fn runs(&self) -> Result<&Dispatching, CallError> {
+        self.running.as_ref().ok_or_else(|| CallError::new(takt_status::Stopped, "the dispatcher does not run"))
     }
 
     /// Whether an operation can be given a handler.
-    pub(crate) fn can_handle(&self, operation: &str) -> Result<(), Wrong> {
+    pub(crate) fn can_handle(&self, operation: &str) -> Result<(), CallError> {
         let Some(built) = &self.built else {
             return Err(self.too_late("the dispatcher has started: handlers are given before that"));
         };
         if !built.plan().rows.iter().any(|row| row.name == operation) {
-            return Err(Wrong::invalid(format_args!("the plan has no operation \"{operation}\" to handle")));
+            return Err(CallError::invalid(format_args!("the plan has no operation \"{operation}\" to handle")));
         }
         if self.handled.iter().any(|handled| handled == operation) {
-            return Err(Wrong::invalid(StartError::Doubled(operation.to_owned())));
+            return Err(CallError::invalid(StartError::Doubled(operation.to_owned())));
         }
         Ok(())
     }
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn takt_dispatcher_on(
         let dispatcher = unsafe { object_mut(dispatcher, "the dispatcher") }?;
         // SAFETY: as above.
         let operation = unsafe { text(operation, "the operation's name") }?;
-        let handler = handler.ok_or_else(|| Wrong::invalid("the handler is a null pointer"))?;
+        let handler = handler.ok_or_else(|| CallError::invalid("the handler is a null pointer"))?;
         let user = User(user);
         // SAFETY: as above; the job lives during the call.
         dispatcher.handle(operation, move |job| unsafe { handler(job_of(job), user.get()) })
@@ -232,7 +232,7 @@ pub unsafe extern "C" fn takt_dispatcher_adaptive(
         // SAFETY: by this function's condition.
         let dispatcher = unsafe { object_mut(dispatcher, "the dispatcher") }?;
         if count > 0 && responses.is_null() {
-            return Err(Wrong::invalid("the responses are a null pointer"));
+            return Err(CallError::invalid("the responses are a null pointer"));
         }
         let mut law = Adaptive::between(0, guard);
         for at in 0..count {
@@ -333,7 +333,7 @@ pub unsafe extern "C" fn takt_dispatcher_operation(
         let name = unsafe { text(operation, "the operation's name") }?;
         let running = dispatcher.runs()?;
         let handle = running.operation(name);
-        let handle = handle.ok_or_else(|| Wrong::invalid(format_args!("the plan has no operation \"{name}\"")))?;
+        let handle = handle.ok_or_else(|| CallError::invalid(format_args!("the plan has no operation \"{name}\"")))?;
         // SAFETY: as above.
         unsafe { give(into, takt_handle(handle)) }
     })
@@ -392,7 +392,7 @@ pub unsafe extern "C" fn takt_dispatcher_switch(dispatcher: *const takt_dispatch
         let running = dispatcher.runs()?;
         let modes = running.plan().modes.len();
         let none =
-            || Wrong::invalid(format_args!("there is no plan {plan}: this one has {modes} modes, counted from 1"));
+            || CallError::invalid(format_args!("there is no plan {plan}: this one has {modes} modes, counted from 1"));
         running.switch(plan).map(drop).ok_or_else(none)
     })
 }
@@ -448,7 +448,7 @@ pub unsafe extern "C" fn takt_dispatcher_drain(dispatcher: *mut takt_dispatcher)
         // SAFETY: by this function's condition.
         let dispatcher = unsafe { object_mut(dispatcher, "the dispatcher") }?;
         let takt_dispatcher { running: Some(running), log, .. } = dispatcher else {
-            return Err(Wrong::new(takt_status::Stopped, "the dispatcher does not run"));
+            return Err(CallError::new(takt_status::Stopped, "the dispatcher does not run"));
         };
         match log {
             Some(log) => {
@@ -484,7 +484,9 @@ pub unsafe extern "C" fn takt_dispatcher_counts(
         let all = now.as_ref().unwrap_or(&dispatcher.counts);
         let found = all.iter().find(|(operation, _)| operation == name);
         let (_, counts) = found.ok_or_else(|| {
-            Wrong::invalid(format_args!("nothing is counted of an operation \"{name}\": there is none, or nothing ran"))
+            CallError::invalid(format_args!(
+                "nothing is counted of an operation \"{name}\": there is none, or nothing ran"
+            ))
         })?;
         *into = takt_counts {
             released: counts.released,
@@ -574,9 +576,9 @@ pub unsafe extern "C" fn takt_dispatcher_stop(dispatcher: *mut takt_dispatcher) 
 }
 
 impl takt_dispatcher {
-    fn stop(&mut self) -> Result<(), Wrong> {
+    fn stop(&mut self) -> Result<(), CallError> {
         let running = self.running.take();
-        let running = running.ok_or_else(|| Wrong::new(takt_status::Stopped, "the dispatcher does not run"))?;
+        let running = running.ok_or_else(|| CallError::new(takt_status::Stopped, "the dispatcher does not run"))?;
         // If a thread of the dispatcher panicked, these are the last known counts.
         self.counts = running.counts();
         let now = running.now();
@@ -598,8 +600,8 @@ impl takt_dispatcher {
         let written = log.map_or(Ok(()), |log| log.finish(end).map(drop)).map_err(unwritten);
         match (status, written) {
             (takt_status::Ok, written) => written,
-            (status, Ok(())) => Err(Wrong::new(status, text)),
-            (status, Err(log)) => Err(Wrong::new(status, format_args!("{text}; {}", log.text))),
+            (status, Ok(())) => Err(CallError::new(status, text)),
+            (status, Err(log)) => Err(CallError::new(status, format_args!("{text}; {}", log.text))),
         }
     }
 }

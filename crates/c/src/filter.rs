@@ -7,7 +7,7 @@ use takt_model::Span;
 
 use crate::channel::{EVENTS_MAX, quality_of, takt_channel, takt_group, takt_pattern, takt_quality, takt_subscription};
 use crate::plan::takt_plan;
-use crate::status::{Wrong, call, free, give, object, place, takt_status, text};
+use crate::status::{CallError, call, free, give, object, place, takt_status, text};
 
 /// A condition on events: one event, or a group of filters. It waits for at most 64 events, and is
 /// at most 16 filters deep. A group copies its filters, which stay the caller's.
@@ -17,10 +17,10 @@ pub struct takt_filter(Filter);
 ///
 /// # Safety
 /// `into` is null or may be written.
-unsafe fn made(filter: Filter, into: *mut *mut takt_filter) -> Result<(), Wrong> {
+unsafe fn made(filter: Filter, into: *mut *mut takt_filter) -> Result<(), CallError> {
     // Now, and not when it is used: nobody is to copy a filter that is too deep.
     if let Some(wrong) = filter.wrong() {
-        return Err(Wrong::invalid(format_args!("the filter: {wrong}")));
+        return Err(CallError::invalid(format_args!("the filter: {wrong}")));
     }
     // SAFETY: by this function's condition.
     unsafe { give(into, takt_filter(filter)) }
@@ -53,14 +53,14 @@ pub unsafe extern "C" fn takt_filter_group(
 ) -> takt_status {
     call(|| {
         if members.is_null() || count == 0 || count > EVENTS_MAX {
-            return Err(Wrong::invalid(format_args!("a group has from 1 to {EVENTS_MAX} members")));
+            return Err(CallError::invalid(format_args!("a group has from 1 to {EVENTS_MAX} members")));
         }
         // SAFETY: by this function's condition, here and below, and the pointer is not null.
         let members = unsafe { std::slice::from_raw_parts(members, count) };
         // SAFETY: as above.
         let member = |member: &*const takt_filter| unsafe { object(*member, "a member of the group") };
-        let members = members.iter().map(|at| Ok(member(at)?.0.clone())).collect::<Result<Vec<Filter>, Wrong>>()?;
-        let filter = takt_group::of(group, members).ok_or_else(|| Wrong::invalid("the group has no takt_group"))?;
+        let members = members.iter().map(|at| Ok(member(at)?.0.clone())).collect::<Result<Vec<Filter>, CallError>>()?;
+        let filter = takt_group::of(group, members).ok_or_else(|| CallError::invalid("the group has no takt_group"))?;
         // SAFETY: as above.
         unsafe { made(filter, into) }
     })
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn takt_channel_subscribe_filter(
         // SAFETY: as above.
         let quality = unsafe { quality_of(filter.0.clone(), quality) };
         place(into)?;
-        let subscription = channel.channel.subscribe(&plan.0, operation, quality).map_err(Wrong::invalid)?;
+        let subscription = channel.channel.subscribe(&plan.0, operation, quality).map_err(CallError::invalid)?;
         // SAFETY: as above.
         unsafe { give(into, takt_subscription(subscription)) }
     })
@@ -170,6 +170,6 @@ pub unsafe extern "C" fn takt_subscription_reconnect_filter(
         let filter = unsafe { object(filter, "the filter") }?;
         // SAFETY: as above.
         let quality = unsafe { quality_of(filter.0.clone(), quality) };
-        subscription.0.reconnect(quality).map_err(Wrong::invalid)
+        subscription.0.reconnect(quality).map_err(CallError::invalid)
     })
 }

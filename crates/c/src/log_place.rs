@@ -7,10 +7,10 @@ use std::path::{PathBuf, absolute};
 
 use takt_log::{Definitions, Header, Writer};
 
-use crate::status::{Wrong, takt_status};
+use crate::status::{CallError, takt_status};
 
-pub(crate) fn unwritten(error: impl Display) -> Wrong {
-    Wrong::new(takt_status::Unwritten, error)
+pub(crate) fn unwritten(error: impl Display) -> CallError {
+    CallError::new(takt_status::Unwritten, error)
 }
 
 pub(crate) type Log = Writer<BufWriter<File>>;
@@ -29,7 +29,7 @@ pub(crate) struct LogPlace {
 
 impl LogPlace {
     /// Opens the file at `path`.
-    pub(crate) fn open(path: &str) -> Result<LogPlace, Wrong> {
+    pub(crate) fn open(path: &str) -> Result<LogPlace, CallError> {
         LogPlace::open_file(path).map_err(|error| unwritten(format_args!("cannot write {path}: {error}")))
     }
 
@@ -46,7 +46,7 @@ impl LogPlace {
         Ok(LogPlace { path: place, file: Some(file), is_new })
     }
 
-    pub(crate) fn begin(self, header: &Header, definitions: &Definitions) -> Result<Log, Wrong> {
+    pub(crate) fn begin(self, header: &Header, definitions: &Definitions) -> Result<Log, CallError> {
         let file = self.take().map_err(unwritten)?;
         Writer::new(file, header, definitions).map_err(unwritten)
     }

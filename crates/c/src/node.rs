@@ -9,7 +9,7 @@ use takt_model::Span;
 use crate::channel::{takt_channel, takt_pattern};
 use crate::dispatcher::takt_dispatcher;
 use crate::refusal::not_connected;
-use crate::status::{Wrong, call, free, give, object, object_mut, or_never, takt_status, text};
+use crate::status::{CallError, call, free, give, object, object_mut, or_never, takt_status, text};
 
 /// By which clock a node tells when its events leave. Nodes with the same one know how long events
 /// were under way, which counts against their time to live and their deadline.
@@ -198,11 +198,11 @@ pub unsafe extern "C" fn takt_node_new(
             () if is(takt_clock::Machine) => Clock::Machine,
             () if is(takt_clock::Synchronized) => Clock::Synchronized(asked.clock_number),
             () if is(takt_clock::Own) => Clock::Own,
-            () => return Err(Wrong::invalid("the node has no takt_clock")),
+            () => return Err(CallError::invalid("the node has no takt_clock")),
         };
         if asked.nodes_max > NODES_MAX {
             let text = format_args!("a level keeps at most {NODES_MAX} nodes apart, and not {}", asked.nodes_max);
-            return Err(Wrong::invalid(text));
+            return Err(CallError::invalid(text));
         }
         let or = |ns: u64, default: Span| if ns > 0 { Span::from_ns(ns) } else { default };
         let beat = or(asked.beat_ns, default.beat);
@@ -233,14 +233,14 @@ pub unsafe extern "C" fn takt_node_add(node: *mut takt_node, level: *const takt_
 ///
 /// # Safety
 /// Its strings are null or strings, and its pointers are null or point to as many as it says.
-unsafe fn level_of(level: &takt_level) -> Result<Level, Wrong> {
+unsafe fn level_of(level: &takt_level) -> Result<Level, CallError> {
     // SAFETY: by this function's condition, here and below.
     let name = unsafe { text(level.name, "the level's name") }?;
     let many = |count: usize, is_null: bool, what: &str| match count {
         0 => Ok(()),
-        _ if is_null => Err(Wrong::invalid(format_args!("the {what} of level \"{name}\" are a null pointer"))),
+        _ if is_null => Err(CallError::invalid(format_args!("the {what} of level \"{name}\" are a null pointer"))),
         _ if count > PEERS_MAX => {
-            Err(Wrong::invalid(format_args!("level \"{name}\" has {count} {what}; {PEERS_MAX} are the most")))
+            Err(CallError::invalid(format_args!("level \"{name}\" has {count} {what}; {PEERS_MAX} are the most")))
         }
         _ => Ok(()),
     };
@@ -257,7 +257,7 @@ unsafe fn level_of(level: &takt_level) -> Result<Level, Wrong> {
         made.sends.push(unsafe { level.sends.add(at).read() }.pattern());
     }
     let sending = takt_sending::of(level.sending, level.patience_ns, level.room);
-    made.sending = sending.ok_or_else(|| Wrong::invalid(format_args!("level \"{name}\" has no takt_sending")))?;
+    made.sending = sending.ok_or_else(|| CallError::invalid(format_args!("level \"{name}\" has no takt_sending")))?;
     made.level = level.level;
     made.cpu = level.pinned.then_some(level.cpu);
     made.so_priority = match level.so_priority {
@@ -266,7 +266,7 @@ unsafe fn level_of(level: &takt_level) -> Result<Level, Wrong> {
         priority => priority,
     };
     if level.buffer > ROOM_BYTES_MAX {
-        return Err(Wrong::invalid(format_args!("the buffers of level \"{name}\" have more than 64 MiB")));
+        return Err(CallError::invalid(format_args!("the buffers of level \"{name}\" have more than 64 MiB")));
     }
     made.buffer = if level.buffer > 0 { level.buffer } else { made.buffer };
     Ok(made)
@@ -276,12 +276,12 @@ unsafe fn level_of(level: &takt_level) -> Result<Level, Wrong> {
 ///
 /// # Safety
 /// `at` is null or a string.
-unsafe fn address(level: &str, at: *const c_char) -> Result<SocketAddr, Wrong> {
+unsafe fn address(level: &str, at: *const c_char) -> Result<SocketAddr, CallError> {
     // SAFETY: by this function's condition.
     let at = unsafe { text(at, &format!("an address of level \"{level}\"")) }?;
     at.parse().map_err(|_| {
         let text = "is no address with a port, such as 10.0.0.1:7000 or [fe80::1%2]:7000";
-        Wrong::invalid(format_args!("level \"{level}\": \"{at}\" {text}"))
+        CallError::invalid(format_args!("level \"{level}\": \"{at}\" {text}"))
     })
 }
 
@@ -377,13 +377,13 @@ pub unsafe extern "C" fn takt_channel_traffic(
 ///
 /// # Safety
 /// `channel` is null or came from takt_channel_new, `level` is null or a string.
-unsafe fn traffic_of(channel: *const takt_channel, level: *const c_char) -> Result<Traffic, Wrong> {
+unsafe fn traffic_of(channel: *const takt_channel, level: *const c_char) -> Result<Traffic, CallError> {
     // SAFETY: by this function's condition, here and below.
     let (channel, name) = unsafe { (object(channel, "the channel")?, text(level, "the level's name")?) };
     let connected = channel.connected.as_ref();
-    let connected = connected.ok_or_else(|| Wrong::new(takt_status::Stopped, "the channel is not connected"))?;
+    let connected = connected.ok_or_else(|| CallError::new(takt_status::Stopped, "the channel is not connected"))?;
     let found = connected.traffic().into_iter().find(|traffic| traffic.name == name);
-    found.ok_or_else(|| Wrong::invalid(format_args!("the channel's node has no level \"{name}\"")))
+    found.ok_or_else(|| CallError::invalid(format_args!("the channel's node has no level \"{name}\"")))
 }
 
 /// The known facts about a level's peer, counted from 0 in the order of takt_level.
@@ -402,8 +402,9 @@ pub unsafe extern "C" fn takt_channel_peer(
         // SAFETY: by this function's condition, here and below.
         let traffic = unsafe { traffic_of(channel, level) }?;
         let (name, there) = (&traffic.name, traffic.peers.len());
-        let none =
-            || Wrong::invalid(format_args!("level \"{name}\" has no peer {peer}; there are {there}, counted from 0"));
+        let none = || {
+            CallError::invalid(format_args!("level \"{name}\" has no peer {peer}; there are {there}, counted from 0"))
+        };
         let known = traffic.peers.get(peer).ok_or_else(none)?;
         // SAFETY: as above.
         *unsafe { object_mut(into, "the pointer to the peer") }? =

@@ -3,19 +3,19 @@
 use std::ffi::c_int;
 use std::os::fd::AsRawFd as _;
 
-use takt_dispatch::event::{Full, Leaving, Outlet, Pattern};
+use takt_dispatch::event::{Full, Outlet, OutletEvent, Pattern};
 use takt_model::Span;
 
 use crate::channel::{takt_channel, takt_pattern};
 use crate::refusal::not_connected;
-use crate::status::{Wrong, call, free, give, object, object_mut, push, takt_status};
+use crate::status::{CallError, call, free, give, object, object_mut, push, takt_status};
 
 /// A queue of events for an ordinary thread of the program. It holds events that should not be
 /// handled on a real-time thread, or answers of handlers.
 pub struct takt_outlet {
     outlet: Outlet,
     /// The last one that was taken.
-    leaving: Leaving,
+    leaving: OutletEvent,
     descriptor: c_int,
 }
 
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn takt_channel_outlet(
         // SAFETY: by this function's condition, here and below.
         let channel = unsafe { object(channel, "the channel") }?;
         if patterns.is_null() || count == 0 || count > PATTERNS_MAX {
-            return Err(Wrong::invalid(format_args!(
+            return Err(CallError::invalid(format_args!(
                 "an outlet has from 1 to {PATTERNS_MAX} patterns, and here are {count}"
             )));
         }
@@ -84,8 +84,9 @@ pub unsafe extern "C" fn takt_channel_outlet(
         let full = if drops_oldest { Full::Oldest } else { Full::Newest };
         let room = if room > 0 { room } else { ROOM };
         let outlet = channel.channel.outlet(&patterns, room, full).map_err(|error| not_connected(&error))?;
-        let refused =
-            |error| Wrong::new(takt_status::Refused, format_args!("no descriptor can be had for the outlet: {error}"));
+        let refused = |error| {
+            CallError::new(takt_status::Refused, format_args!("no descriptor can be had for the outlet: {error}"))
+        };
         let descriptor = outlet.descriptor().map_err(refused)?.as_raw_fd();
         let leaving = outlet.leaving();
         // SAFETY: as above.

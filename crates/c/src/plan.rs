@@ -5,7 +5,7 @@ use std::ffi::c_char;
 use takt_dispatch::{Limits, OperatingMode, Operation, Operations, Overrun, Plan};
 use takt_model::{Builtin, Late, NodeId, Span, file};
 
-use crate::status::{Wrong, call, copy, free, give, object, object_mut, takt_status, text};
+use crate::status::{CallError, call, copy, free, give, object, object_mut, takt_status, text};
 
 /// When an operation's jobs are released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -186,7 +186,7 @@ pub unsafe extern "C" fn takt_operations_add(
         let name = unsafe { text(wanted.name, "the operation's name") }?;
         let mut after = Vec::new();
         if wanted.after_count > 0 && wanted.after.is_null() {
-            return Err(Wrong::invalid(format_args!("the predecessors of \"{name}\" are a null pointer")));
+            return Err(CallError::invalid(format_args!("the predecessors of \"{name}\" are a null pointer")));
         }
         for at in 0..wanted.after_count {
             // SAFETY: `after` points to `after_count` pointers.
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn takt_operations_add(
             after.push(unsafe { text(predecessor, "a predecessor's name") }?);
         }
         let (period, ns) = (Span::from_ns(wanted.period_ns), Span::from_ns);
-        let none = |what: &str| Wrong::invalid(format_args!("operation \"{name}\" has no {what}"));
+        let none = |what: &str| CallError::invalid(format_args!("operation \"{name}\" has no {what}"));
         let arrival = takt_arrival::of(wanted.arrival).ok_or_else(|| none("takt_arrival"))?;
         let operation = match arrival {
             takt_arrival::Periodic => Operation::periodic(name, period).offset(ns(wanted.offset_ns)),
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn takt_operations_add(
         };
         if arrival != takt_arrival::After && !after.is_empty() {
             let why = "has predecessors: its arrival is to be TAKT_ARRIVAL_AFTER";
-            return Err(Wrong::invalid(format_args!("operation \"{name}\" {why}")));
+            return Err(CallError::invalid(format_args!("operation \"{name}\" {why}")));
         }
         let mut operation = operation.wcet(ns(wanted.wcet_ns)).importance(wanted.importance);
         operation = operation.on_cpu(wanted.cpu);
@@ -317,17 +317,17 @@ unsafe fn in_mode(
         let operation = unsafe { text(operation, "the operation's name") }?;
         let mode = operations.0.modes.iter_mut().find(|mode| mode.name == name);
         let mode = mode.ok_or_else(|| {
-            Wrong::invalid(format_args!("there is no mode \"{name}\": takt_operations_mode adds one"))
+            CallError::invalid(format_args!("there is no mode \"{name}\": takt_operations_mode adds one"))
         })?;
         change(mode, operation.to_owned());
         Ok(())
     })
 }
 
-fn builtin(name: &str) -> Result<Builtin, Wrong> {
+fn builtin(name: &str) -> Result<Builtin, CallError> {
     Builtin::by_name(name).ok_or_else(|| {
         let known: Vec<&str> = Builtin::ALL.iter().map(|builtin| builtin.name()).collect();
-        Wrong::invalid(format_args!("there is no strategy \"{name}\"; there are: {}", known.join(", ")))
+        CallError::invalid(format_args!("there is no strategy \"{name}\"; there are: {}", known.join(", ")))
     })
 }
 
@@ -358,7 +358,7 @@ pub unsafe extern "C" fn takt_plan_new(
         // SAFETY: as above.
         let strategy = builtin(unsafe { text(strategy, "the strategy") }?)?;
         let plan = operations.0.compute(&strategy.strategy(), &Limits::default());
-        let plan = plan.map_err(|anomalies| Wrong::new(takt_status::Unplannable, anomalies))?;
+        let plan = plan.map_err(|anomalies| CallError::new(takt_status::Unplannable, anomalies))?;
         // SAFETY: as above.
         unsafe { give(into, takt_plan(plan)) }
     })
@@ -380,7 +380,7 @@ pub unsafe extern "C" fn takt_plan_new_preemptive(
         // SAFETY: as above.
         let strategy = builtin(unsafe { text(strategy, "the strategy") }?)?;
         let plan = operations.0.compute(&strategy.strategy(), &preemptive());
-        let plan = plan.map_err(|anomalies| Wrong::new(takt_status::Unplannable, anomalies))?;
+        let plan = plan.map_err(|anomalies| CallError::new(takt_status::Unplannable, anomalies))?;
         // SAFETY: as above.
         unsafe { give(into, takt_plan(plan)) }
     })
@@ -400,9 +400,9 @@ pub unsafe extern "C" fn takt_plan_of_system(toml: *const c_char, into: *mut *mu
     call(|| {
         // SAFETY: by this function's condition.
         let toml = unsafe { text(toml, "the system") }?;
-        let system = file::parse(toml, "system").map_err(Wrong::invalid)?;
+        let system = file::parse(toml, "system").map_err(CallError::invalid)?;
         let plan = Plan::compute(&system, NodeId(0), &Limits::default());
-        let plan = plan.map_err(|anomalies| Wrong::new(takt_status::Unplannable, anomalies))?;
+        let plan = plan.map_err(|anomalies| CallError::new(takt_status::Unplannable, anomalies))?;
         // SAFETY: by this function's condition.
         unsafe { give(into, takt_plan(plan)) }
     })
@@ -417,9 +417,9 @@ pub unsafe extern "C" fn takt_plan_of_system_preemptive(toml: *const c_char, int
     call(|| {
         // SAFETY: by this function's condition.
         let toml = unsafe { text(toml, "the system") }?;
-        let system = file::parse(toml, "system").map_err(Wrong::invalid)?;
+        let system = file::parse(toml, "system").map_err(CallError::invalid)?;
         let plan = Plan::compute(&system, NodeId(0), &preemptive());
-        let plan = plan.map_err(|anomalies| Wrong::new(takt_status::Unplannable, anomalies))?;
+        let plan = plan.map_err(|anomalies| CallError::new(takt_status::Unplannable, anomalies))?;
         // SAFETY: by this function's condition.
         unsafe { give(into, takt_plan(plan)) }
     })
@@ -437,7 +437,7 @@ pub unsafe extern "C" fn takt_plan_mode(plan: *const takt_plan, mode: *const c_c
         // SAFETY: by this function's condition, here and below.
         let (plan, name) = unsafe { (object(plan, "the plan")?, text(mode, "the mode's name")?) };
         let found = plan.0.mode(name);
-        number = found.ok_or_else(|| Wrong::invalid(format_args!("the plan has no mode \"{name}\"")))?;
+        number = found.ok_or_else(|| CallError::invalid(format_args!("the plan has no mode \"{name}\"")))?;
         Ok(())
     });
     number
@@ -464,8 +464,9 @@ pub unsafe extern "C" fn takt_plan_guarded(
         // SAFETY: by this function's condition, here and below.
         let (plan, operation) = unsafe { (object(plan, "the plan")?, text(operation, "the operation's name")?) };
         let guarded = plan.0.guarded(guard, operation);
-        let guarded = guarded
-            .ok_or_else(|| Wrong::invalid(format_args!("plan {guard} has no critical operation \"{operation}\"")))?;
+        let guarded = guarded.ok_or_else(|| {
+            CallError::invalid(format_args!("plan {guard} has no critical operation \"{operation}\""))
+        })?;
         // SAFETY: as above.
         length = unsafe { copy(&file::write(&guarded), into, size) };
         Ok(())

@@ -4,20 +4,20 @@ use takt_dispatch::StartError;
 use takt_dispatch::event::{ConnectError, EventError, NodeError};
 use takt_linux::datagram::BindError;
 
-use crate::status::{Wrong, takt_status};
+use crate::status::{CallError, takt_status};
 
 /// The status and text of a refused start.
-pub(crate) fn refused(error: &StartError) -> Wrong {
+pub(crate) fn refused(error: &StartError) -> CallError {
     let status = match error {
         StartError::Privilege { .. } => takt_status::Privilege,
         StartError::Refused { .. } | StartError::Spawn { .. } => takt_status::Refused,
         _ => takt_status::Invalid,
     };
-    Wrong::new(status, error)
+    CallError::new(status, error)
 }
 
 /// Why a channel was not connected.
-pub(crate) fn not_connected(error: &ConnectError) -> Wrong {
+pub(crate) fn not_connected(error: &ConnectError) -> CallError {
     let status = match error {
         ConnectError::Thread(cause) => return refused(cause),
         ConnectError::Node(NodeError::Bind { cause, .. }) => {
@@ -31,7 +31,7 @@ pub(crate) fn not_connected(error: &ConnectError) -> Wrong {
         }
         _ => takt_status::Invalid,
     };
-    Wrong::new(status, error)
+    CallError::new(status, error)
 }
 
 /// The status of a push whose event the channel did not take.

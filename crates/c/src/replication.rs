@@ -5,7 +5,7 @@ use takt_dispatch::event::{Published, ROOM_BYTES_MAX, Replica, ReplicationError}
 use crate::channel::{EVENTS_MAX, TAKT_KIND_PEER_FOUND, takt_channel, takt_event};
 use crate::dispatcher::{job_at, takt_job};
 use crate::refusal::not_taken;
-use crate::status::{Wrong, call, free, give, object, object_mut, or_never, place, push, takt_status};
+use crate::status::{CallError, call, free, give, object, object_mut, or_never, place, push, takt_status};
 
 /// Values that operations of this process write, and others are to know. Its calls may be made by
 /// any thread, all but takt_published_free.
@@ -82,21 +82,23 @@ const BYTES_MAX: usize = u16::MAX as usize;
 ///
 /// # Safety
 /// `sizes` is null or points to `count` of them.
-unsafe fn sizes_of<'a>(kind: u32, sizes: *const usize, count: usize) -> Result<&'a [usize], Wrong> {
+unsafe fn sizes_of<'a>(kind: u32, sizes: *const usize, count: usize) -> Result<&'a [usize], CallError> {
     if kind >= TAKT_KIND_PEER_FOUND {
-        return Err(Wrong::invalid(format_args!("events of type {kind} are the channel's own: choose a smaller one")));
+        return Err(CallError::invalid(format_args!(
+            "events of type {kind} are the channel's own: choose a smaller one"
+        )));
     }
     if sizes.is_null() || count == 0 || count > VALUES_MAX {
-        return Err(Wrong::invalid(format_args!("there are from 1 to {VALUES_MAX} values, with a size each")));
+        return Err(CallError::invalid(format_args!("there are from 1 to {VALUES_MAX} values, with a size each")));
     }
     // SAFETY: by this function's condition, and the pointer is not null.
     let sizes = unsafe { std::slice::from_raw_parts(sizes, count) };
     if let Some((value, size)) = sizes.iter().enumerate().find(|(_, size)| **size > BYTES_MAX) {
         let text = format_args!("value {value} has up to {size} bytes; {BYTES_MAX} are the most");
-        return Err(Wrong::invalid(text));
+        return Err(CallError::invalid(text));
     }
     if sizes.iter().sum::<usize>() > ROOM_BYTES_MAX {
-        return Err(Wrong::invalid("the values have more than 64 MiB together"));
+        return Err(CallError::invalid("the values have more than 64 MiB together"));
     }
     Ok(sizes)
 }
@@ -120,7 +122,7 @@ pub unsafe extern "C" fn takt_published_new(
         // SAFETY: by this function's condition, here and below.
         let (channel, sizes) = unsafe { (object(channel, "the channel")?, sizes_of(kind, sizes, count)?) };
         place(into)?;
-        let published = Published::new(&channel.channel, source, kind, sizes).map_err(Wrong::invalid)?;
+        let published = Published::new(&channel.channel, source, kind, sizes).map_err(CallError::invalid)?;
         // SAFETY: as above.
         unsafe { give(into, takt_published(published)) }
     })

@@ -38,18 +38,18 @@ pub enum takt_status {
 }
 
 /// Why a call failed.
-pub(crate) struct Wrong {
+pub(crate) struct CallError {
     pub(crate) status: takt_status,
     pub(crate) text: String,
 }
 
-impl Wrong {
-    pub(crate) fn new(status: takt_status, text: impl Display) -> Wrong {
-        Wrong { status, text: text.to_string() }
+impl CallError {
+    pub(crate) fn new(status: takt_status, text: impl Display) -> CallError {
+        CallError { status, text: text.to_string() }
     }
 
-    pub(crate) fn invalid(text: impl Display) -> Wrong {
-        Wrong::new(takt_status::Invalid, text)
+    pub(crate) fn invalid(text: impl Display) -> CallError {
+        CallError::new(takt_status::Invalid, text)
     }
 }
 
@@ -58,14 +58,14 @@ thread_local! {
 }
 
 /// Runs the body of a call. Keeps its text of a failure for `takt_last_error`, and stops panics.
-pub(crate) fn call(body: impl FnOnce() -> Result<(), Wrong>) -> takt_status {
+pub(crate) fn call(body: impl FnOnce() -> Result<(), CallError>) -> takt_status {
     let wrong = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return takt_status::Ok,
         Ok(Err(wrong)) => wrong,
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no reason given");
-            Wrong::new(takt_status::Panic, format_args!("a defect of takt: {text}"))
+            CallError::new(takt_status::Panic, format_args!("a defect of takt: {text}"))
         }
     };
     let text: Vec<u8> = wrong.text.into_bytes().into_iter().filter(|byte| *byte != 0).collect();
@@ -120,38 +120,38 @@ pub extern "C" fn takt_status_text(status: u32) -> *const c_char {
 ///
 /// # Safety
 /// `text` is null, or ends with a zero byte and lives as long as what is returned.
-pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Wrong> {
+pub(crate) unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, CallError> {
     if text.is_null() {
-        return Err(Wrong::invalid(format_args!("{what} is a null pointer")));
+        return Err(CallError::invalid(format_args!("{what} is a null pointer")));
     }
     // SAFETY: it is not null, so that by this function's condition it ends with a zero byte.
     let bytes = unsafe { CStr::from_ptr(text) };
-    bytes.to_str().map_err(|_| Wrong::invalid(format_args!("{what} is not UTF-8")))
+    bytes.to_str().map_err(|_| CallError::invalid(format_args!("{what} is not UTF-8")))
 }
 
 /// The value behind a pointer of C's.
 ///
 /// # Safety
 /// `pointer` is null, or points to a value that nobody changes while what is returned lives.
-pub(crate) unsafe fn object<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, Wrong> {
+pub(crate) unsafe fn object<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, CallError> {
     // SAFETY: by this function's condition.
-    unsafe { pointer.as_ref() }.ok_or_else(|| Wrong::invalid(format_args!("{what} is a null pointer")))
+    unsafe { pointer.as_ref() }.ok_or_else(|| CallError::invalid(format_args!("{what} is a null pointer")))
 }
 
 /// The same, to change it.
 ///
 /// # Safety
 /// `pointer` is null, or points to a value that nobody else uses while what is returned lives.
-pub(crate) unsafe fn object_mut<'a, T>(pointer: *mut T, what: &str) -> Result<&'a mut T, Wrong> {
+pub(crate) unsafe fn object_mut<'a, T>(pointer: *mut T, what: &str) -> Result<&'a mut T, CallError> {
     // SAFETY: by this function's condition.
-    unsafe { pointer.as_mut() }.ok_or_else(|| Wrong::invalid(format_args!("{what} is a null pointer")))
+    unsafe { pointer.as_mut() }.ok_or_else(|| CallError::invalid(format_args!("{what} is a null pointer")))
 }
 
 /// Hands a new object to C.
 ///
 /// # Safety
 /// `into` is null or may be written.
-pub(crate) unsafe fn give<T>(into: *mut *mut T, value: T) -> Result<(), Wrong> {
+pub(crate) unsafe fn give<T>(into: *mut *mut T, value: T) -> Result<(), CallError> {
     place(into)?;
     // SAFETY: it is not null, so that by this function's condition it may be written.
     unsafe { into.write(Box::into_raw(Box::new(value))) };
@@ -159,8 +159,8 @@ pub(crate) unsafe fn give<T>(into: *mut *mut T, value: T) -> Result<(), Wrong> {
 }
 
 /// Whether there is a place for a new object: to be asked before anything is done for it.
-pub(crate) fn place<T>(into: *mut *mut T) -> Result<(), Wrong> {
-    if into.is_null() { Err(Wrong::invalid("the pointer to the new object is null")) } else { Ok(()) }
+pub(crate) fn place<T>(into: *mut *mut T) -> Result<(), CallError> {
+    if into.is_null() { Err(CallError::invalid("the pointer to the new object is null")) } else { Ok(()) }
 }
 
 /// Takes an object back from C and frees it.

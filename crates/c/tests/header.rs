@@ -81,7 +81,7 @@ fn the_example_in_c_builds_and_runs_and_so_it_does_as_cpp() {
 
 /// `make install-c` puts the library where a program in C finds it by pkg-config alone.
 #[test]
-fn what_is_installed_is_found_by_pkg_config() {
+fn pkg_config_finds_the_installed_library() {
     for tool in ["make", "cc", "pkg-config"] {
         if Command::new(tool).arg("--version").output().is_err() {
             return println!("skipped: no {tool}");
@@ -314,7 +314,7 @@ the start of this dispatcher was refused, so it cannot start again: make another
 }
 
 #[test]
-fn what_another_user_lacks_is_a_status_of_its_own() {
+fn missing_privileges_have_their_own_status() {
     let folder = tempfile::tempdir().unwrap();
     let all: Permissions = PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), all).unwrap();

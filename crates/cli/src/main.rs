@@ -47,7 +47,7 @@ fn main() -> ExitCode {
             // Help and version are answers like others.
             return ExitCode::from(match output::Target::stdout().check(error.print()) {
                 Ok(()) => Status::Yes as u8,
-                Err(failure) => tell(failure) as u8,
+                Err(failure) => report_failure(failure) as u8,
             });
         }
     };
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     let outcome = catch_unwind(AssertUnwindSafe(|| verbs::execute(takt)));
     let status = match outcome {
         Ok(Ok(status)) => status,
-        Ok(Err(failure)) => tell(failure),
+        Ok(Err(failure)) => report_failure(failure),
         Err(_) => {
             output::complain("takt: this is a bug in takt; please report it with the command and its input");
             Status::Trouble
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     ExitCode::from(status as u8)
 }
 
-fn tell(failure: Failure) -> Status {
+fn report_failure(failure: Failure) -> Status {
     if !failure.message.is_empty() {
         output::complain(&failure.message);
     }

@@ -185,7 +185,7 @@ fn messages_name_only_verbs_and_options_that_exist() {
 }
 
 #[test]
-fn what_does_not_exist_is_found() {
+fn mentions_of_missing_verbs_and_options_are_found() {
     let verbs = options(&args::Takt::command());
     let source = r##"
         // "takt gone" in a comment

@@ -200,8 +200,8 @@ pub(crate) fn details(stats: &Stats) -> String {
         cells.extend(times.map(|ns| time(Span::from_ns(ns))));
         cells
     };
-    type Of = fn(&TaskStats) -> Option<Summary<u64>>;
-    let quantities: [(&str, Of); 5] = [
+    type Quantity = fn(&TaskStats) -> Option<Summary<u64>>;
+    let quantities: [(&str, Quantity); 5] = [
         ("response", |task| task.response_ns),
         ("execution", |task| task.execution_ns),
         ("execution without interrupts", |task| task.execution_without_interrupts_ns),

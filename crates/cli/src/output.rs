@@ -95,13 +95,13 @@ struct Fresh {
     buffer: Vec<u8>,
     path: PathBuf,
     /// `None` once something has been written.
-    before: Option<Before>,
+    before: Option<PreviousFile>,
     /// Whether all that comes before the first flush is written at once.
     at_once: bool,
 }
 
 #[derive(Clone, Copy)]
-enum Before {
+enum PreviousFile {
     /// Nothing: the file gets its name with them.
     Nothing,
     /// An empty file, where the file system knows none without a name.
@@ -126,20 +126,20 @@ impl Fresh {
         })
     }
 
-    fn begin(path: &Path, at_once: bool) -> io::Result<(File, Before)> {
+    fn begin(path: &Path, at_once: bool) -> io::Result<(File, PreviousFile)> {
         let missing = fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         if missing
             && !path.as_os_str().as_bytes().ends_with(b"/")
             && let Ok(file) = nameless(path.parent().unwrap_or(Path::new("")))
         {
-            return Ok((file, Before::Nothing));
+            return Ok((file, PreviousFile::Nothing));
         }
         let mut options = File::options();
         options.write(true);
         match options.clone().create_new(true).open(path) {
-            Ok(file) => Ok((file, Before::Empty)),
+            Ok(file) => Ok((file, PreviousFile::Empty)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let before = if at_once { Before::Replaced } else { Before::Old };
+                let before = if at_once { PreviousFile::Replaced } else { PreviousFile::Old };
                 Ok((options.create(true).open(path)?, before))
             }
             Err(error) => Err(error),
@@ -155,9 +155,9 @@ impl Fresh {
         result
     }
 
-    fn first(&mut self, before: Before) -> io::Result<()> {
+    fn first(&mut self, before: PreviousFile) -> io::Result<()> {
         match before {
-            Before::Nothing => {
+            PreviousFile::Nothing => {
                 self.file.write_all(&self.buffer)?;
                 if name(&self.file, &self.path).is_ok() {
                     return Ok(());
@@ -165,13 +165,13 @@ impl Fresh {
                 // Somebody else's has the name by now.
                 self.file = File::options().write(true).create(true).truncate(false).open(&self.path)?;
             }
-            Before::Replaced => {
+            PreviousFile::Replaced => {
                 if let Some(file) = self.successor() {
                     self.file = file;
                     return Ok(());
                 }
             }
-            Before::Empty | Before::Old => {}
+            PreviousFile::Empty | PreviousFile::Old => {}
         }
         // Devices and pipes have no length.
         if self.file.metadata()?.is_file() {
@@ -231,10 +231,10 @@ impl Drop for Fresh {
             None => {
                 let _ = self.drain();
             }
-            Some(Before::Empty) => {
+            Some(PreviousFile::Empty) => {
                 let _ = fs::remove_file(&self.path);
             }
-            Some(Before::Nothing | Before::Old | Before::Replaced) => {}
+            Some(PreviousFile::Nothing | PreviousFile::Old | PreviousFile::Replaced) => {}
         }
     }
 }
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_an_old_files_place_has_its_rights_and_every_name_leads_to_it() {
+    fn a_replacement_keeps_the_permissions_and_links_of_the_old_file() {
         let folder = tempfile::tempdir().unwrap();
         let [path, link, other] = ["log", "link", "other"].map(|name| folder.path().join(name));
         let write = |path: &Path, text: &str| {

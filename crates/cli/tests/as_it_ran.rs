@@ -233,7 +233,7 @@ fn a_margin_without_a_reservation_is_told() {
 }
 
 #[test]
-fn what_infer_cannot_tell_of_a_strategy_it_says() {
+fn infer_warns_that_it_replaces_an_own_strategy_by_edf() {
     let own = "\n[[strategy]]\nname = \"mine\"\nlevel = [{ tasks = \"rest\", discipline = \"laxity\" }]\n";
     let folder = Folder::with(&(BLOCKED.replace("\"mlf\"", "\"mine\"") + own));
     let Some(_) = folder.run(&["--for", "300ms"]) else { return };

@@ -35,7 +35,7 @@ fn tame(system: &mut System, dice: &mut Dice) {
 }
 
 #[test]
-fn what_is_certified_does_not_miss() {
+fn certified_systems_miss_no_deadline_in_simulation() {
     let (mut shown, mut forged, mut kinds) = (0u64, 0u64, std::collections::BTreeSet::new());
     for seed in 0..cases(250) {
         let mut dice = Dice::new(seed);

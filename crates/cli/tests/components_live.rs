@@ -91,7 +91,7 @@ fn the_log_of_a_live_hierarchy_is_read_by_every_verb() {
 
 /// A run prints its costs. The file gets them, and is sized, checked and run again. No job is then late by load.
 #[test]
-fn what_check_accepts_with_the_measured_costs_is_late_by_nothing_of_its_own() {
+fn components_that_pass_check_with_measured_costs_are_not_late_by_their_load() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     fs::write(folder.join("domains.toml"), DOMAINS).expect("a file");

@@ -89,7 +89,7 @@ fn arrivals(events: &[(Time, Event)]) -> BTreeMap<TaskId, Vec<Time>> {
 }
 
 #[test]
-fn what_the_kernel_does_not_have_runs_as_its_log_says() {
+fn strategies_that_the_kernel_lacks_run_as_their_log_says() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let one_cpu = ["mlf", "rms+mlf", "rm"].map(|strategy| SYSTEM.replace("STRATEGY", strategy));
@@ -577,7 +577,7 @@ fn late_for_others_by(run: &dyn Fn() -> Output, disturber: &str, folder: &Path) 
 }
 
 #[test]
-fn what_check_accepts_is_late_by_no_load_of_its_own() {
+fn a_system_that_passes_check_is_not_late_by_its_own_load() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

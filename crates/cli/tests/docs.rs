@@ -150,7 +150,7 @@ fn every_link_leads_somewhere() {
 }
 
 #[test]
-fn what_a_page_elides_after_a_number_is_not_compared() {
+fn an_ellipsis_after_a_number_hides_the_rest_of_the_line() {
     let assert = || snapbox::Assert::new().normalize_paths(false);
     let agrees = |page: &str, ran: &str| {
         let (ran, page) = blurred(ran, page);

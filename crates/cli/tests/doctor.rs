@@ -32,7 +32,7 @@ fn machines_are_judged_as_they_were() {
 }
 
 #[test]
-fn what_was_saved_is_judged_as_what_was_read() {
+fn a_saved_snapshot_gets_the_same_judgement_as_the_machine() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("machine.txt");
     let file = file.to_str().unwrap();
@@ -48,7 +48,7 @@ fn what_was_saved_is_judged_as_what_was_read() {
 }
 
 #[test]
-fn what_is_no_snapshot_is_told_with_its_place() {
+fn an_invalid_snapshot_is_refused_with_its_line_number() {
     let said = takt(&["doctor", "--from", "examples/quickstart.toml"]);
     assert_eq!(said.status.code(), Some(2));
     assert!(
@@ -141,7 +141,7 @@ fn measured_costs_go_into_the_file_and_are_charged() {
 }
 
 #[test]
-fn what_the_probe_cannot_do_is_refused_before_it_begins() {
+fn invalid_probe_arguments_are_refused_before_the_probe() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("x.toml");
     let file = file.to_str().unwrap();

@@ -18,7 +18,7 @@ fn printed(folder: &Path, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn what_gen_writes_is_a_system_whatever_the_options() {
+fn gen_writes_valid_systems_for_all_options() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     for options in [

@@ -319,7 +319,7 @@ fn two_nodes_on_a_cable_bear_an_attacker_between_them() {
 }
 
 #[test]
-fn what_a_node_needs_is_refused_with_its_remedy() {
+fn missing_options_of_a_node_are_refused_with_a_remedy() {
     let folder = folder(2, false);
     let folder = folder.path();
     let all = ["--listen", "127.0.0.1:7001", "--peer", "n1=127.0.0.1:7002", "--key", "key"];

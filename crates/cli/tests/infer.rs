@@ -280,7 +280,7 @@ fn longer_logs_say_more() {
 
 /// The parameters in a log's head and definitions change nothing; a recorder's deadlines do.
 #[test]
-fn what_the_log_claims_is_not_looked_at() {
+fn infer_ignores_the_parameters_in_a_logs_definitions() {
     let system = mix(3);
     let (samples, found) = inferred(&system, 3, Span::from_s(5), true);
     let mut definitions = Definitions::of(&system);
@@ -381,7 +381,7 @@ fn a_verdict_repeats_what_observed_threads_ran_under() {
 
 /// A test proves the file that is written of jobs in groups.
 #[test]
-fn what_is_written_of_groups_is_schedulable() {
+fn the_file_inferred_from_job_groups_is_schedulable() {
     let frame = |k: u64, place: u64| Time::from_ns(k * 16_666_667 + place * 166_667 + k * 7919 % 100_000);
     for places in [&[0, 40][..], &[0, 20, 40, 60], &[0, 2, 4]] {
         let releases = (0..200).flat_map(|k| places.iter().map(move |place| (frame(k, *place), Span::ZERO))).collect();

@@ -154,7 +154,7 @@ fn a_server_without_a_free_descriptor_does_not_use_up_its_cpu() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_status() {
+fn invalid_arguments_have_a_message_and_a_status() {
     let folder = TempDir::new().unwrap();
     let bad = folder.path().join("bad.csv");
     fs::write(&bad, "0, 64\n0.1, 12\n").unwrap();

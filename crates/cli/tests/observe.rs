@@ -121,7 +121,7 @@ fn stamped_start(job: &Job, shift: u64) -> Option<u64> {
 }
 
 #[test]
-fn what_is_no_trace_is_told() {
+fn invalid_traces_are_refused_with_a_reason() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
     std::fs::write(path("text"), "no trace\n").unwrap();
@@ -223,7 +223,7 @@ fn texts_of_all_printers_are_read() {
 
 /// A trace without events of running threads, or without times, is refused with a reason.
 #[test]
-fn what_tells_no_jobs_is_refused_with_the_reason() {
+fn a_trace_without_jobs_is_refused_with_a_reason() {
     let heading = "# tracer: nop\n#\n# entries-in-buffer/entries-written: 90/90   #P:2\n#\n";
     let unknown = "# tracer: nop\n#\n# form\n\n  bash 1977 0 0 gone\n  w 77 0 0 gone\n";
     let wakeup = "# tracer: wakeup_rt\n#\n  <idle>-0       3dNh7    0us :      0:120:R   + [003]  2872: 94:R sleep\n\

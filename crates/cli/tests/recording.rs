@@ -219,7 +219,7 @@ fn a_recorder_killed_at_any_instant_leaves_a_log_that_can_be_read() {
 }
 
 #[test]
-fn what_was_recorded_stands_in_the_log_though_nothing_follows() {
+fn all_recorded_events_are_in_the_log_when_no_event_follows() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("a.takt");
     let mut shell = Command::new("sh");

@@ -178,7 +178,7 @@ fn signals_reach_the_command_and_takt_stays_as_long_as_it() {
 }
 
 #[test]
-fn whoever_leaves_the_class_is_not_overruled() {
+fn a_thread_that_changes_its_class_keeps_the_new_class() {
     let Some(_alone) = alone_to_reserve() else { return };
     let victim = Victim::sleeper();
     let mut child = holding(&victim);
@@ -247,7 +247,7 @@ fn room_after(mounts: &str, id: &str) -> Option<serde_json::Value> {
 }
 
 #[test]
-fn what_is_booked_is_seen_where_debugfs_is_not_mounted() {
+fn booked_bandwidth_is_read_without_a_mounted_debugfs() {
     let Some(_alone) = alone_to_reserve() else { return };
     let victim = Victim::sleeper();
     let id = victim.id().to_string();
@@ -339,7 +339,7 @@ fn a_kernel_thread_that_takes_packets_in_is_reserved_for_by_its_device() {
 }
 
 #[test]
-fn what_no_thread_serves_is_refused_with_the_reason() {
+fn an_interrupt_without_a_thread_is_refused_with_a_reason() {
     let refused = |name: &str| {
         let (status, stdout, stderr) = run(&["--runtime", "1ms", "--period", "40ms", "--dry-run", "--irq", name]);
         assert_eq!(stdout, "");
@@ -435,7 +435,7 @@ fn a_command_is_limited_with_its_children_and_what_of_it_stays_is_moved_back() {
 }
 
 #[test]
-fn what_a_control_group_does_not_have_is_not_taken() {
+fn options_without_a_counterpart_in_control_groups_are_refused() {
     let own = std::process::id().to_string();
     for option in [&["--reclaim"][..], &["--all-cpus"], &["--deadline", "40ms"]] {
         let (status, stdout, stderr) = run(&[&LIMIT[..], option, &["--pid", &own]].concat());

@@ -150,7 +150,7 @@ fn xen_gets_its_arguments() {
 }
 
 #[test]
-fn what_the_other_program_cannot_keep_is_refused() {
+fn an_export_that_the_other_program_cannot_represent_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     for (text, format, says) in [

@@ -45,9 +45,9 @@ fn main() -> ExitCode {
         "64 bytes to a handler, {rounds} rounds       takt p50 us   p99 us  futex p50 us   p99 us  ratio p50    p99"
     );
     for (name, to) in &targets {
-        told(name, in_turns(rounds, || within(*to as u32), || bare(&cpus, *to)));
+        print_result(name, in_turns(rounds, || within(*to as u32), || bare(&cpus, *to)));
         let name = format!("{name}, futex with a queue");
-        told(&name, in_turns(rounds, || within(*to as u32), || carried(&cpus, *to)));
+        print_result(&name, in_turns(rounds, || within(*to as u32), || carried(&cpus, *to)));
     }
     println!();
     println!("64 bytes to another namespace             takt p50 us   p99 us    UDP p50 us   p99 us  ratio p50    p99");
@@ -61,13 +61,16 @@ fn main() -> ExitCode {
         };
         for (peer, hands_over) in [("", false), (", UDP with a futex", true)] {
             let name = format!("{name}{peer}");
-            told(&name, in_turns(rounds, || between(&cable, *to as u32), || plain(&cable, &cpus, *to, hands_over)));
+            print_result(
+                &name,
+                in_turns(rounds, || between(&cable, *to as u32), || plain(&cable, &cpus, *to, hands_over)),
+            );
         }
     }
     ExitCode::SUCCESS
 }
 
-fn told(name: &str, rounds: Option<(Rounds, Rounds)>) {
+fn print_result(name: &str, rounds: Option<(Rounds, Rounds)>) {
     match rounds {
         Some(rounds) => row(name, &rounds),
         None => println!("{name}: skipped: SCHED_FIFO, a thread or a socket was refused"),

@@ -268,7 +268,7 @@ proptest! {
     }
 
     #[test]
-    fn what_would_have_been_late_anyway_is_late_by_load(
+    fn a_job_that_is_late_without_disturbances_is_late_by_load(
         operations in prop::collection::vec((300_u64..3_000, 20_u64..600, any::<bool>()), 1..6),
         strategy in prop::sample::select(vec![Builtin::Rm, Builtin::Edf, Builtin::Mlf, Builtin::Muf, Builtin::RmsMlf]),
     ) {
@@ -295,7 +295,7 @@ proptest! {
 
 /// A plan of one critical task (period 10 ms, WCET 2 ms, deadline 10 ms), with its worker (lane 0)
 /// and its timer (lane 1).
-fn told(events: &[(u64, Event)], seen: &[(u64, Kind)]) -> (Vec<String>, Evident) {
+fn log_and_evidence(events: &[(u64, Event)], seen: &[(u64, Kind)]) -> (Vec<String>, Evident) {
     let plan = plan(&[(10_000, 2_000, true)], Builtin::Rm);
     let lanes = vec![Worker { cpu: 0, works: true }, Worker { cpu: 0, works: false }];
     let mut evidence = Evidence::new(&plan, lanes);
@@ -348,7 +348,7 @@ fn each_cause_has_its_name() {
         (12_000, left(0, SwitchOutReason::Asleep)),
         (12_000, other(0, "swapper/0")),
     ];
-    let (log, evident) = told(&job(1_500, 3_000, 12_000), &seen);
+    let (log, evident) = log_and_evidence(&job(1_500, 3_000, 12_000), &seen);
     assert_eq!(
         log,
         [
@@ -374,7 +374,7 @@ fn each_cause_has_its_name() {
 }
 
 #[test]
-fn what_the_kernel_did_not_tell_is_unknown() {
+fn lost_kernel_events_make_the_cause_unknown() {
     let left = |lane, why| Kind::SwitchOut { lane, cpu: 0, why };
     // The switch to the job's thread is missing, and events are lost from 4 to 6 ms.
     let seen = [
@@ -385,7 +385,7 @@ fn what_the_kernel_did_not_tell_is_unknown() {
         (6_000, Kind::LossEnds),
         (12_000, left(0, SwitchOutReason::Asleep)),
     ];
-    let (log, evident) = told(&job(0, 3_000, 11_000), &seen);
+    let (log, evident) = log_and_evidence(&job(0, 3_000, 11_000), &seen);
     let expected = [
         "3500 Preempt { job: J, cpu: 0 }",
         "3800 Resume { job: J, cpu: 0 }",
@@ -409,11 +409,11 @@ fn a_job_that_is_dropped_or_never_ends_is_late_too() {
         (1_000, Kind::SwitchOut { lane: 0, cpu: 0, why: SwitchOutReason::Taken }),
         (1_000, Kind::OtherIn { cpu: 0, thread: thread(7, "make") }),
     ];
-    let (_, evident) = told(&events, &seen);
+    let (_, evident) = log_and_evidence(&events, &seen);
     let late = &evident.late[&TaskId(0)];
     assert_eq!((late.jobs, late.mainly(Cause::Others), late.disturbance.of(Cause::Others)), (1, 1, us(9_000)));
     events.pop();
-    let (_, evident) = told(&events, &seen);
+    let (_, evident) = log_and_evidence(&events, &seen);
     let late = &evident.late[&TaskId(0)];
     assert_eq!((late.jobs, late.mainly(Cause::Others), late.disturbance.of(Cause::Others)), (1, 1, us(29_000)));
 }
@@ -551,7 +551,7 @@ fn a_switch_to_a_plan_that_demotes_explains_what_is_late_already() {
 }
 
 #[test]
-fn who_had_the_cpu_before_the_dispatcher_is_heard_too() {
+fn the_holder_of_the_cpu_before_the_first_switch_is_known() {
     let (worker, out) =
         (Kind::SwitchIn { lane: 0, cpu: 0 }, Kind::SwitchOut { lane: 0, cpu: 0, why: SwitchOutReason::Asleep });
     let other = |name: &str, pid, prio| Thread { prio: Some(prio), ..thread(pid, name) };
@@ -571,7 +571,7 @@ fn who_had_the_cpu_before_the_dispatcher_is_heard_too() {
             (11_000, worker),
             (13_000, out),
         ];
-        let (_, evident) = told(&job(9_000, 11_000, 13_000), &seen);
+        let (_, evident) = log_and_evidence(&job(9_000, 11_000, 13_000), &seen);
         let disturbance = evident.late[&TaskId(0)].disturbance;
         assert_eq!(disturbance.of(Cause::Others), us(others), "{first:?} {last:?}");
         assert_eq!(disturbance.of(Cause::Idle), us(11_000 - others));
@@ -579,7 +579,7 @@ fn who_had_the_cpu_before_the_dispatcher_is_heard_too() {
 }
 
 #[test]
-fn what_a_full_buffer_swallowed_does_not_stay() {
+fn a_job_whose_end_was_lost_ends_at_the_next_arrival() {
     let number = |number| JobKey { number, ..J };
     // The end of the first job was lost. The second job arrives on the same thread.
     let events = vec![
@@ -593,7 +593,7 @@ fn what_a_full_buffer_swallowed_does_not_stay() {
     let (worker, out) =
         (Kind::SwitchIn { lane: 0, cpu: 0 }, Kind::SwitchOut { lane: 0, cpu: 0, why: SwitchOutReason::Taken });
     let make = Kind::OtherIn { cpu: 0, thread: thread(8, "make") };
-    let (log, evident) = told(&events, &[(0, worker), (11_000, out), (11_000, make), (20_000, worker)]);
+    let (log, evident) = log_and_evidence(&events, &[(0, worker), (11_000, out), (11_000, make), (20_000, worker)]);
     let preempted = "11000 Preempt { job: JobKey { task: TaskId(0), number: 1 }, cpu: 0 }".to_owned();
     assert!(log.contains(&preempted), "{log:?}");
     let late = &evident.late[&TaskId(0)];

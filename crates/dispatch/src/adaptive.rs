@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_plan_could_have_is_refused() {
+    fn impossible_adaptive_parameters_are_refused() {
         let ms = Span::from_ms;
         let quick = Operation::periodic("quick", ms(10)).wcet(ms(1)).noncritical();
         let set = Operations::new("set").with(Operation::periodic("critical", ms(80)).wcet(ms(4))).with(quick);
@@ -546,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn who_else_switches_is_followed() {
+    fn the_controller_follows_mode_changes_by_others() {
         let (mut it, mut busy) = (controller(1, 4), Span::ZERO);
         it.set(2);
         assert_eq!(it.endangered(it.since), None);

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_leave_is_told_for_each_cpu() {
+    fn load_above_the_kernels_limit_is_reported_for_each_cpu() {
         let of = |runtime| beyond(&plan(), bound_of(&limits(runtime), None));
         // The load is 95 % in the mode.
         assert_eq!(of(950_000), Vec::<String>::new());

@@ -207,16 +207,16 @@ pub(super) fn backlogs(system: &System, period: impl Fn(TaskId) -> Option<Span>)
 
 /// The direct and indirect predecessors of a task.
 #[derive(Clone, Default)]
-struct Before {
+struct Predecessors {
     /// For each CPU, the level of the least important predecessor.
     least_important: BTreeMap<u32, u32>,
     /// An upper bound of their number.
     count: u64,
 }
 
-impl Before {
+impl Predecessors {
     /// Adds a task with its CPU and level, and its predecessors. There are `most` tasks.
-    fn add(&mut self, other: Option<&Before>, place: Option<(u32, u32)>, most: u64) {
+    fn add(&mut self, other: Option<&Predecessors>, place: Option<(u32, u32)>, most: u64) {
         let others =
             other.into_iter().flat_map(|other| other.least_important.iter().map(|(cpu, level)| (*cpu, *level)));
         for (cpu, level) in others.chain(place) {
@@ -248,12 +248,12 @@ impl<'a> BlockingScenarios<'a> {
         let roots = sources(&before, &order);
         let places: BTreeMap<TaskId, (u32, u32)> =
             placed.iter().filter_map(|(id, _, cpu)| Some((*id, (*cpu, *levels.get(id)?)))).collect();
-        let mut earlier: Vec<Before> = vec![Before::default(); before.len()];
+        let mut earlier: Vec<Predecessors> = vec![Predecessors::default(); before.len()];
         let mut interrupting = vec![None; before.len()];
         for at in order {
             let id = TaskId(u32::try_from(at).unwrap_or(u32::MAX));
             let Some(sources) = before.get(at) else { continue };
-            let mut all = Before::default();
+            let mut all = Predecessors::default();
             for source in sources {
                 let place = places.get(&TaskId(u32::try_from(*source).unwrap_or(u32::MAX)));
                 all.add(earlier.get(*source), place.copied(), before.len() as u64);

@@ -39,7 +39,7 @@ use thiserror::Error;
 use tokio::sync::oneshot::{self, Sender};
 
 use crate::gate::STACK_BYTES;
-use crate::sync::{self, Word, rouse};
+use crate::sync::{self, Futex, wake};
 use crate::{BACKLOG_MAX, Dispatcher, Dispatching, Handle, IDLE_MAX, Job, PushError, StartError};
 
 /// How often the bridge checks for omitted jobs while questions are open.
@@ -115,7 +115,7 @@ struct Link<Q, A> {
     handle: Handle,
     slots: Vec<PiMutex<Slot<Q, A>>>,
     /// A futex of the bridge's thread.
-    word: Word,
+    word: Futex,
     stopped: AtomicBool,
 }
 
@@ -194,7 +194,7 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
                 return inner.count_misplaced(job);
             };
             let Some((slot, question)) = link.take(job.number()) else { return };
-            let mut leaving = Leaving { link: &link, slot, answer: None };
+            let mut leaving = HandlerGuard { link: &link, slot, answer: None };
             leaving.answer = Some(answer(question, job));
         }
     }
@@ -224,7 +224,7 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
         let link = Arc::new(Link {
             handle,
             slots: (0..slots).map(|_| PiMutex::new(Slot::Free)).collect(),
-            word: Word::new(0),
+            word: Futex::new(0),
             stopped: AtomicBool::new(false),
         });
         let (inner, own) = (self.inner.clone(), link.clone());
@@ -235,7 +235,7 @@ impl<Q: Send + 'static, A: Send + 'static> Requests<Q, A> {
         let inner = self.inner.clone();
         let stop = move || {
             link.stopped.store(true, Ordering::Release);
-            rouse(&link.word);
+            wake(&link.word);
         };
         let forget = move || {
             let link = inner.link.lock().take();
@@ -313,7 +313,7 @@ impl<Q, A> Link<Q, A> {
             return Err(error.into());
         }
         // So that the thread checks whether the job was omitted.
-        rouse(&self.word);
+        wake(&self.word);
         Ok(())
     }
 
@@ -400,13 +400,13 @@ fn exchange<Q, A>(slot: &PiMutex<Slot<Q, A>>, such: impl FnOnce(&Slot<Q, A>) -> 
 }
 
 /// A running handler. When it returns or panics, its slot goes back to the bridge.
-struct Leaving<'a, Q, A> {
+struct HandlerGuard<'a, Q, A> {
     link: &'a Link<Q, A>,
     slot: &'a PiMutex<Slot<Q, A>>,
     answer: Option<A>,
 }
 
-impl<Q, A> Drop for Leaving<'_, Q, A> {
+impl<Q, A> Drop for HandlerGuard<'_, Q, A> {
     fn drop(&mut self) {
         let answer = self.answer.take();
         {
@@ -415,7 +415,7 @@ impl<Q, A> Drop for Leaving<'_, Q, A> {
             let sender = if let Slot::Runs(_, sender) = before { Some(sender) } else { None };
             *state = Slot::Done(answer, sender);
         }
-        rouse(&self.link.word);
+        wake(&self.link.word);
     }
 }
 

@@ -18,7 +18,7 @@ use super::options::Options;
 use super::plan::{Overrun, Plan, PlanLevelRow, Row};
 use crate::gate::GO_WAIT;
 use crate::ring::Ring;
-use crate::sync::{AtomicU64, PiMutex, Word};
+use crate::sync::{AtomicU64, Futex, PiMutex};
 
 /// The most facts in a ring: 512 MiB.
 const RECORDS_MAX: usize = 1 << 24;
@@ -73,9 +73,9 @@ pub(super) fn build(
                 overran_before: AtomicU64::new(0),
             });
         }
-        let signals = (0..=core.seat_count()).map(|_| Word::new(0)).collect();
+        let signals = (0..=core.seat_count()).map(|_| Futex::new(0)).collect();
         let held = PiMutex::new(LockedState::new(core, threads.clone(), workers));
-        let (courier, timer) = (PiMutex::new(()), Word::new(0));
+        let (courier, timer) = (PiMutex::new(()), Futex::new(0));
         cpu_states.push(CpuState { held, courier, signals, timer, pending: Default::default(), operations });
         fact_logs.push((ring, operation_infos(plan, cpu)));
     }

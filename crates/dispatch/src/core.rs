@@ -6,13 +6,13 @@
 //! operation run one after the other. After construction nothing allocates.
 //!
 //! Invariant, whenever the lock is free: for each operation, released = completed + cancelled +
-//! rejected + dropped + failed + waiting + current. Debug builds check it in each [`Core::settle`].
+//! rejected + dropped + failed + waiting + current. Debug builds check it in each [`Core::release_followers`].
 
 use std::collections::VecDeque;
 
 use takt_log::CancelCause;
 use takt_model::{Arrival, NodeId, Span, System, TaskId, Time};
-use takt_policy::{Job, Levels, PolicyError, Taken};
+use takt_policy::{Job, Levels, NextAction, PolicyError};
 
 use super::fact::{Fact, FactSink, TimedFact};
 use crate::bits::LevelSet;
@@ -334,11 +334,11 @@ impl<T: FactSink> Core<T> {
     fn try_next(&mut self, seat: u32, now: Time) -> Option<Upcall> {
         loop {
             while !self.overdue.is_empty() {
-                self.settle(now);
+                self.release_followers(now);
             }
             self.compare(now);
             match self.levels.take(seat, now) {
-                Some(Taken::Run { slot }) => {
+                Some(NextAction::Run { slot }) => {
                     self.touched |= self.nests;
                     self.fill(now);
                     let number = self.current(slot)?;
@@ -346,9 +346,9 @@ impl<T: FactSink> Core<T> {
                     self.facts.record(TimedFact { at: now, slot, number, fact: Fact::Start { seat } });
                     return Some(Upcall { slot, number, arrival, release, deadline });
                 }
-                Some(Taken::Cancel { slot }) => {
+                Some(NextAction::Cancel { slot }) => {
                     self.cancel(slot, CancelCause::Omitted, now);
-                    self.settle(now);
+                    self.release_followers(now);
                 }
                 None if self.freed.is_empty() => return None,
                 None => self.fill(now),

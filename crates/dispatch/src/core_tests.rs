@@ -34,7 +34,7 @@ fn a_switch_drops_one_job_of_a_backlog_and_who_takes_a_job_the_others() {
         let dropped = |core: &Core<Silent>| [0, 1].map(|slot| core.counts(slot, now).unwrap().dropped);
         assert!(dropped(&core).iter().all(|dropped| *dropped <= 2), "{:?}", dropped(&core));
         let mut steps = 0;
-        while !taken && core.settle(now) {
+        while !taken && core.release_followers(now) {
             steps += 1;
         }
         assert!(taken || steps > 2, "in one hold");

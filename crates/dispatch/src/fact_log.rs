@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_found_no_room_is_told_where_it_is_missing_and_nothing_is_made_of_it() {
+    fn a_full_ring_reports_its_losses_in_place_and_no_job_is_invented() {
         let (mut writer, mut merger) = log();
         let mut events: Vec<(u32, Time, Event)> = Vec::new();
         let start = |at, number| timed(at, number, Fact::Start { seat: 0 });
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_rejected_at_once_misses_nothing() {
+    fn an_immediately_rejected_job_misses_no_deadline() {
         let (mut writer, mut merger) = log();
         let mut events: Vec<(u32, Time, Event)> = Vec::new();
         // A late timer reports an arrival whose deadline has passed.

@@ -140,7 +140,7 @@ mod tests {
 
     /// Against the closure of the relation, on all graphs of four nodes.
     #[test]
-    fn whoever_is_left_out_waits_for_itself_or_for_one_that_does() {
+    fn nodes_missing_from_the_order_are_on_or_behind_a_cycle() {
         for edges in 0..1u32 << 16 {
             let edge = |node: usize, earlier: usize| edges >> (4 * node + earlier) & 1 == 1;
             let before: Vec<Vec<usize>> =

@@ -124,20 +124,20 @@ impl Shared {
             cpu_state.wake(deferred.wakes);
         }
         if deferred.ended {
-            self.settle(1 << deferred.cpu);
+            self.release_followers(1 << deferred.cpu);
         }
     }
 
     /// Frees the lock of a CPU, wakes threads, and notifies followers on other CPUs.
     fn leave(&self, cpu: u32, cpu_state: &CpuState, held: PiGuard<'_, LockedState>) {
         if cpu_state.hand_back(self, held) {
-            self.settle(1 << cpu);
+            self.release_followers(1 << cpu);
         }
     }
 
     /// Releases and sheds followers on other CPUs of jobs that ended on these CPUs (bits), and then
     /// their followers in turn.
-    fn settle(&self, mut cpus: u128) {
+    fn release_followers(&self, mut cpus: u128) {
         while cpus != 0 {
             let cpu = cpus.trailing_zeros();
             let Some(cpu_state) = self.cpu_states.get(cpu as usize) else { return };
@@ -259,7 +259,7 @@ impl Shared {
             if let Some((upcall, end)) = ran.take() {
                 let end = held.unwatch(worker, end);
                 held.core.end(upcall, end, now);
-                held.core.settle(now);
+                held.core.release_followers(now);
                 if let Some(before) = held.free(worker) {
                     let _ = self.set_priorities(&mut held);
                     held.core.idle(before, now);
@@ -359,7 +359,7 @@ impl Shared {
             // Not before all arrivals of the run are reported, however late this thread got its
             // CPU.
             if now >= self.duration && next >= self.duration {
-                held.core.settle(now);
+                held.core.release_followers(now);
                 if held.core.has_ended() {
                     self.leave(cpu, cpu_state, held);
                     continue;
@@ -372,7 +372,7 @@ impl Shared {
             }
             if held.core.nests() {
                 // The rest to compare is known only after settling.
-                held.core.settle(now);
+                held.core.release_followers(now);
                 held.core.compare(now);
             }
             // A danger that came since the last look is handled soon, without a busy loop.

@@ -9,7 +9,7 @@ use super::*;
 use crate::bits::LevelSet;
 
 #[test]
-fn what_is_announced_stands_until_nobody_of_the_level_sleeps_or_nothing_waits() {
+fn a_wakeup_stays_announced_until_a_thread_is_awake_or_no_job_waits() {
     let checked = || {
         let model = model();
         let cpu_state = &model.built.shared.cpu_states[0];

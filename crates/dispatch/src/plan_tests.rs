@@ -180,7 +180,7 @@ fn an_overload_of_noncritical_operations_is_allowed() {
 }
 
 #[test]
-fn what_is_wrong_with_operations_is_said_all_at_once() {
+fn all_errors_of_operations_are_reported_together() {
     let operations = set([
         Operation::periodic("", ms(1)).wcet(ms(1)),
         Operation::periodic("new\nline", ms(1)).wcet(ms(1)),
@@ -236,7 +236,7 @@ fn what_is_wrong_with_operations_is_said_all_at_once() {
 }
 
 #[test]
-fn what_is_wrong_with_a_set_is_said() {
+fn errors_of_an_operation_set_are_reported() {
     let empty = Operations::new("").cpus(0);
     assert_eq!(
         said(&empty, &Builtin::Edf.strategy()),
@@ -444,7 +444,7 @@ fn ways_that_double_sixty_times_are_not_gone_one_by_one() {
 }
 
 #[test]
-fn what_a_dispatcher_does_not_serve_is_named() {
+fn unsupported_features_of_a_system_are_named() {
     let system = file(
         "[[node]]\nname = \"n\"\ncpus = 2\nreceive = { period = \"10ms\", wcet = \"1ms\" }\n\
          link = { rate = \"1Gbit\" }\n[[node]]\nname = \"m\"\n\

@@ -111,7 +111,7 @@ impl Queues {
         let mut core = self.core.lock();
         let now = self.epoch.now();
         let pushed = core.push(slot, now);
-        settle(&mut core, now);
+        release_followers(&mut core, now);
         pushed.map_err(|rejected| rejected.into_error(now))
     }
 
@@ -125,7 +125,7 @@ impl Queues {
             core.pass_deadlines(now);
         }
         let upcall = core.next(level, now);
-        settle(&mut core, now);
+        release_followers(&mut core, now);
         upcall.map(Ticket)
     }
 
@@ -137,12 +137,12 @@ impl Queues {
         let now = self.epoch.now();
         core.end(ended.0, End::Completed, now);
         // A follower may be the next job to take.
-        while core.settle(now) {}
+        while core.release_followers(now) {}
         if self.late_rules {
             core.pass_deadlines(now);
         }
         let upcall = core.next(level, now);
-        settle(&mut core, now);
+        release_followers(&mut core, now);
         upcall.map(Ticket)
     }
 
@@ -153,7 +153,7 @@ impl Queues {
         let now = self.epoch.now();
         let in_time = now <= ticket.deadline();
         core.end(ticket.0, End::Completed, now);
-        settle(&mut core, now);
+        release_followers(&mut core, now);
         in_time
     }
 
@@ -167,8 +167,8 @@ impl Queues {
 
 /// Notifies the followers of ended jobs.
 #[inline]
-fn settle(core: &mut Core<Silent>, now: Time) {
-    while core.settle(now) {}
+fn release_followers(core: &mut Core<Silent>, now: Time) {
+    while core.release_followers(now) {}
     let _ = core.take_woken();
     // The holder of a ticket checks its deadline itself.
     while core.take_stopped().is_some() {}
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dropped_while_its_ticket_is_out_leaves_nothing_behind() {
+    fn a_job_dropped_while_its_ticket_is_out_leaves_no_state() {
         let late = Operation::sporadic("late", Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_ns(1));
         let set = Operations::new("drops").with(late.late(Late::Drop));
         let limits = Limits { critical_utilization_ppm: u32::MAX, ..Limits::default() };
@@ -195,7 +195,7 @@ mod tests {
             assert_eq!(core.push(0, at(0)), Ok(job));
             assert_eq!(core.next(0, at(0)).map(|upcall| upcall.number), Some(job));
             core.pass_deadlines(at(1));
-            settle(&mut core, at(1));
+            release_followers(&mut core, at(1));
             assert!(core.take_stopped().is_none());
         }
         let counts = core.counts(0, Time::ZERO).unwrap();
@@ -205,7 +205,7 @@ mod tests {
     /// The other predecessor may never end. So the number of jobs that wait for it is bounded, as
     /// for all waiting jobs.
     #[test]
-    fn what_waits_for_a_predecessor_far_behind_another_is_rejected_and_not_cancelled() {
+    fn jobs_that_wait_too_long_for_a_slow_predecessor_are_rejected() {
         let sporadic =
             |name| Operation::sporadic(name, Span::from_ns(1)).wcet(Span::from_ns(1)).deadline(Span::from_ms(1));
         let set = Operations::new("join").with(sporadic("a")).with(sporadic("b"));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use takt_log::Sink;
 use takt_model::draw::Draw;
 use takt_model::{Span, System, Task, Time};
-use takt_policy::{Passed, PolicyError};
+use takt_policy::{DeadlineEffect, PolicyError};
 
 use super::adaptive::{Adaptive, Controller};
 use super::build::{Places, core, followers, operation_infos, places, tasks};
@@ -35,7 +35,7 @@ struct Cpu<'a> {
     /// The slot of the running job, and since when it runs.
     running: Option<(u32, Time)>,
     draws: Vec<Draw>,
-    changes: Vec<(u32, Passed)>,
+    changes: Vec<(u32, DeadlineEffect)>,
 }
 
 impl Plan {
@@ -133,7 +133,7 @@ impl Plan {
                 for cpu in &mut cpus {
                     quiet &= !cpu.complete(now);
                 }
-                quiet &= !settle(&mut cpus, plan, &places, now);
+                quiet &= !release_followers(&mut cpus, plan, &places, now);
                 for cpu in &mut cpus {
                     if first {
                         cpu.core.pass_deadlines(now);
@@ -153,11 +153,11 @@ impl Plan {
                 if let Some(plan) = controller.as_mut().and_then(|controller| control(controller, &cpus, now)) {
                     switch(&mut cpus, plan, now);
                 }
-                quiet &= !settle(&mut cpus, plan, &places, now);
+                quiet &= !release_followers(&mut cpus, plan, &places, now);
                 for cpu in &mut cpus {
                     quiet &= !cpu.dispatch(now);
                 }
-                quiet &= !settle(&mut cpus, plan, &places, now);
+                quiet &= !release_followers(&mut cpus, plan, &places, now);
                 first = false;
                 if quiet {
                     break;
@@ -198,11 +198,11 @@ fn control(controller: &mut Controller, cpus: &[Cpu<'_>], now: Time) -> Option<u
 }
 
 /// Notifies followers of ended jobs. Returns whether any were on other CPUs.
-fn settle(cpus: &mut [Cpu<'_>], plan: &Plan, places: &Places, now: Time) -> bool {
+fn release_followers(cpus: &mut [Cpu<'_>], plan: &Plan, places: &Places, now: Time) -> bool {
     let mut any = false;
     loop {
         for cpu in cpus.iter_mut() {
-            while cpu.core.settle(now) {}
+            while cpu.core.release_followers(now) {}
         }
         let ended = cpus.iter_mut().enumerate().find_map(|(cpu, at)| Some((cpu, at.core.take_ended()?)));
         let Some((cpu, ended)) = ended else { return any };

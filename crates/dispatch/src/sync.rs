@@ -11,14 +11,14 @@ pub(crate) use shuttled::*;
 use std::sync::atomic::Ordering;
 
 /// Wakes the threads that sleep here or are about to.
-pub(crate) fn rouse(signal: &Word) {
+pub(crate) fn wake(signal: &Futex) {
     signal.fetch_add(1, Ordering::AcqRel);
     wake_all(signal);
 }
 
 #[cfg(not(test))]
 mod real {
-    pub(crate) use std::sync::atomic::{AtomicU32 as Word, AtomicU64};
+    pub(crate) use std::sync::atomic::{AtomicU32 as Futex, AtomicU64};
 
     pub(crate) use takt_linux::futex::{wait, wake_all};
     pub(crate) use takt_linux::{PiGuard, PiMutex};
@@ -29,7 +29,7 @@ mod shuttled {
     use std::sync::atomic::Ordering;
     use std::sync::{PoisonError, TryLockError};
 
-    pub(crate) use shuttle::sync::atomic::{AtomicU32 as Word, AtomicU64};
+    pub(crate) use shuttle::sync::atomic::{AtomicU32 as Futex, AtomicU64};
     use shuttle::sync::{Condvar, Mutex, MutexGuard};
     use takt_linux::Epoch;
     use takt_model::Time;
@@ -58,14 +58,14 @@ mod shuttled {
         static ref SLEEPERS: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
     }
 
-    pub(crate) fn wait(word: &Word, expected: u32, _: Epoch, _: Time) {
+    pub(crate) fn wait(word: &Futex, expected: u32, _: Epoch, _: Time) {
         let mut asleep = SLEEPERS.0.lock().unwrap_or_else(PoisonError::into_inner);
         while word.load(Ordering::Acquire) == expected {
             asleep = SLEEPERS.1.wait(asleep).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    pub(crate) fn wake_all(_: &Word) {
+    pub(crate) fn wake_all(_: &Futex) {
         let _asleep = SLEEPERS.0.lock().unwrap_or_else(PoisonError::into_inner);
         SLEEPERS.1.notify_all();
     }

@@ -64,7 +64,7 @@ fn a_consumer_whose_backlog_is_full_rejects() {
 }
 
 #[test]
-fn what_is_pushed_after_the_dispatcher_stopped_is_rejected_and_counted() {
+fn a_push_to_a_stopped_dispatcher_is_rejected_and_counted() {
     let _alone = alone();
     let channel = Channel::new(Options::default());
     let Some((one, dispatching)) = one(&channel, Pattern::ANY.into(), 2, |_| ()) else { return };
@@ -77,7 +77,7 @@ fn what_is_pushed_after_the_dispatcher_stopped_is_rejected_and_counted() {
 }
 
 #[test]
-fn what_a_group_had_before_a_pause_is_forgotten() {
+fn a_pause_resets_a_group() {
     let _alone = alone();
     let both = Filter::all([1, 2].map(|kind| Pattern::kind(kind).into()));
     let channel = Channel::new(Options::default());
@@ -289,7 +289,7 @@ fn a_connection_that_is_refused_leaves_no_trace() {
 /// Disconnecting waits for pushes in progress, so that no real-time thread closes sockets and frees
 /// buffers.
 #[test]
-fn nobody_pushes_any_more_once_a_channel_is_disconnected() {
+fn no_push_runs_after_a_channel_is_disconnected() {
     let _alone = alone();
     let channel = Channel::new(Options::default());
     let Some((one, dispatching)) = one(&channel, Pattern::ANY.into(), 16, |_| ()) else { return };
@@ -479,7 +479,7 @@ fn a_channel_for_too_much_is_refused_by_whatever_would_take_the_room() {
 }
 
 #[test]
-fn who_unsubscribes_is_in_nobodys_way_and_may_subscribe_anew() {
+fn an_unsubscribed_operation_needs_no_handler_and_can_subscribe_again() {
     let _alone = alone();
     let plan = plan(&Operations::new("anew").with(sporadic("one")).with(sporadic("two")), Builtin::Muf);
     let channel = Channel::new(Options::default());

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use live::{alone, check, ms, plan, sporadic, started, until};
-use takt_dispatch::event::peer::{Left, PresenceChange};
+use takt_dispatch::event::peer::{ArrivalTimes, PresenceChange};
 use takt_dispatch::event::{
-    Change, Channel, ConnectError, Connected, EventError, Filter, Full, Keep, Options, PEER_FOUND, PEER_LOST, Passed,
-    Pattern, Quality, SubscribeError, Subscription, TIMEOUT, Terms,
+    Change, Channel, ConnectError, Connected, EventError, Filter, Full, Keep, Options, OutletCounts, PEER_FOUND,
+    PEER_LOST, Pattern, Quality, SubscribeError, Subscription, TIMEOUT, Terms,
 };
 use takt_dispatch::{Dispatcher, Dispatching, Limits, Operation, Operations};
 use takt_linux::{Class, Epoch, clock, sched};
@@ -388,7 +388,7 @@ fn a_subscription_without_a_handler_is_told_when_it_is_connected() {
 }
 
 #[test]
-fn what_expires_is_not_handled_and_what_is_omitted_takes_no_room() {
+fn expired_events_are_not_handled_and_omitted_ones_free_their_slot() {
     let _alone = alone();
     let operations = Operations::new("late")
         .cancel(true)
@@ -474,7 +474,7 @@ fn nothing_is_lost_or_doubled_where_many_push() {
 }
 
 #[test]
-fn who_cannot_subscribe_is_told_why() {
+fn subscribe_errors_name_their_reason() {
     let operations = Operations::new("errors")
         .with(Operation::periodic("timer", ms(10)).wcet(ms(1)))
         .with(sporadic("many").backlog(57))
@@ -534,7 +534,7 @@ fn with_one_level_for_all_a_critical_event_waits_for_a_noncritical_one_and_with_
 }
 
 #[test]
-fn what_leaves_and_comes_by_another_carrier_is_counted_and_keeps_what_is_left_of_its_time() {
+fn events_over_another_carrier_are_counted_and_keep_their_remaining_time() {
     let _alone = alone();
     let plan_of = Operations::new("carrier").with(sporadic("steer"));
     let plan = plan(&plan_of, Builtin::Muf);
@@ -550,7 +550,7 @@ fn what_leaves_and_comes_by_another_carrier_is_counted_and_keeps_what_is_left_of
     let newest = channel.outlet(&[newest, Pattern::kind(1)], 2, Full::Newest).unwrap();
     let oldest = channel.outlet(&[oldest], 2, Full::Oldest).unwrap();
     let inlet = channel.inlet();
-    let left = |remaining| Left { remaining, due: Span::MAX, transit: None, skewed: false };
+    let left = |remaining| ArrivalTimes { remaining, due: Span::MAX, transit: None, skewed: false };
     let at = inlet.now();
     assert_eq!(inlet.offer(1, 7, 0, &left(Span::MAX), at, b""), Err(EventError::NotConnected));
     assert_eq!(inlet.connection(), None);
@@ -566,7 +566,10 @@ fn what_leaves_and_comes_by_another_carrier_is_counted_and_keeps_what_is_left_of
     assert_eq!([2, 2, 2, 2].map(sent), [(1, 0), (1, 0), (0, 1), (0, 1)], "two find no room");
     assert_eq!([3, 3, 3].map(sent), [(1, 0); 3], "the oldest goes for it");
     assert_eq!(sent(4), (0, 0), "by none");
-    assert_eq!((newest.passed(), oldest.passed()), (Passed { pushed: 4, full: 2 }, Passed { pushed: 3, full: 1 }));
+    assert_eq!(
+        (newest.passed(), oldest.passed()),
+        (OutletCounts { pushed: 4, full: 2 }, OutletCounts { pushed: 3, full: 1 })
+    );
     let mut leaving = newest.leaving();
     for number in 0..2 {
         assert!(newest.next(&mut leaving, Span::ZERO));
@@ -584,8 +587,8 @@ fn what_leaves_and_comes_by_another_carrier_is_counted_and_keeps_what_is_left_of
     assert_eq!(inlet.offer(1, 7, 41, &left(Span::from_s(30)), at, b"came").unwrap().sent, 0);
     assert_eq!(inlet.offer(PEER_LOST, 7, 0, &left(Span::MAX), at, b""), Err(EventError::Reserved(PEER_LOST)));
     assert!(matches!(inlet.offer(1, 7, 0, &left(Span::MAX), at, &[0; 257]), Err(EventError::TooLong { .. })));
-    inlet.tell(PresenceChange::Found, 5, 77).unwrap();
-    inlet.tell(PresenceChange::Lost, 5, 77).unwrap();
+    inlet.report_presence(PresenceChange::Found, 5, 77).unwrap();
+    inlet.report_presence(PresenceChange::Lost, 5, 77).unwrap();
     until(|| seen.lock().unwrap().len() == 4);
     let seen = seen.lock().unwrap().clone();
     let of = |kind: u32, source: u32| {

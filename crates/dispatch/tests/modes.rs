@@ -380,7 +380,7 @@ proptest! {
 /// An operation waits for two sources on two CPUs. It always gets job k of both, also after a
 /// switch.
 #[test]
-fn what_waits_for_several_gets_those_that_belong_together() {
+fn an_operation_with_two_predecessors_gets_jobs_of_equal_number() {
     let set = Operations::new("join")
         .cpus(2)
         .with(Operation::periodic("left", us(1_000)).offset(us(300)).wcet(us(100)).backlog(9))
@@ -541,7 +541,7 @@ fn come_and_go(duration: Span) -> Option<(usize, usize, usize)> {
 }
 
 #[test]
-fn what_is_wrong_with_modes_is_told() {
+fn errors_of_modes_are_reported() {
     let rm = || Builtin::Rm.strategy();
     let set = flight()
         .at_first_without("nobody")

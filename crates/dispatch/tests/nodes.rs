@@ -193,7 +193,7 @@ fn track(payload: &[u8]) -> Body<'_> {
 }
 
 #[test]
-fn what_is_not_to_be_is_counted_and_dropped() {
+fn invalid_datagrams_are_counted_and_dropped() {
     let _alone = alone();
     let Some(cable) = cable() else { return };
     let Some(right) = process("right") else { return };
@@ -386,7 +386,7 @@ fn a_ring_of_nodes_gives_each_event_to_each_node_once() {
 }
 
 #[test]
-fn what_came_through_too_many_nodes_or_from_here_goes_no_further() {
+fn events_with_too_many_hops_or_from_this_node_are_not_forwarded() {
     let _alone = alone();
     let Some(cable) = cable() else { return };
     let Some(right) = process("right") else { return };
@@ -522,7 +522,7 @@ fn a_node_that_cannot_be_is_refused() {
 /// A restarted peer is lost and found at once. A consumer with a least distance still gets both
 /// events, one after the other. An unlimited consumer gets each once.
 #[test]
-fn who_has_no_room_for_the_news_of_a_peer_is_told_later() {
+fn a_full_consumer_gets_peer_events_later() {
     let _alone = alone();
     let Some(cable) = cable() else { return };
     let sporadic =
@@ -597,7 +597,7 @@ fn nodes_with_the_same_synchronized_clock_know_how_long_events_were_under_way() 
 /// Forwarded events wait for no room, however patient the level. Otherwise one absent peer would
 /// stop the receiving thread.
 #[test]
-fn what_a_node_sends_on_is_dropped_where_there_is_no_room() {
+fn forwarded_events_are_dropped_if_there_is_no_room() {
     let _alone = alone();
     let Some(cable) = cable() else { return };
     let Some(right) = process("right") else { return };

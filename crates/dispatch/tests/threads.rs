@@ -232,7 +232,7 @@ fn order_of(strategy: Builtin) -> Option<Vec<&'static str>> {
 }
 
 #[test]
-fn what_waits_in_a_level_starts_in_the_order_of_its_discipline() {
+fn jobs_of_a_level_start_in_the_order_of_its_discipline() {
     let _alone = alone();
     for (strategy, wanted) in [
         (Builtin::Fifo, ["last", "late-long", "middle", "early"]),

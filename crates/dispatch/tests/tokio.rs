@@ -86,7 +86,7 @@ fn each_question_gets_its_own_answer_from_a_real_time_thread() {
 }
 
 #[test]
-fn who_does_not_get_an_answer_is_told() {
+fn a_request_without_an_answer_gets_an_error() {
     let _alone = alone();
     // A job too long for its deadline is omitted.
     let requests: Requests<u32, u32> = Requests::new("late", 4);

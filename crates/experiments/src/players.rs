@@ -5,7 +5,7 @@ use takt_log::stats::{Histogram, Summary};
 use takt_model::draw::Draw;
 use takt_model::{Exec, Span, Task};
 use takt_report::{Figure, Form, Series};
-use takt_run::load::{Film, ShowTimes};
+use takt_run::load::{FrameSequence, ShowTimes};
 
 use super::context::Context;
 use super::findings::{Findings, in_us};
@@ -22,11 +22,11 @@ pub(super) fn frames_of(name: &str, (min, max): (u64, u64)) -> Task {
 }
 
 /// A film of that length. `kind` returns the kind of each frame.
-pub(super) fn film<'a>(seed: u64, length: Span, kind: impl Fn(usize) -> &'a Task) -> Film {
+pub(super) fn film<'a>(seed: u64, length: Span, kind: impl Fn(usize) -> &'a Task) -> FrameSequence {
     let draw = Draw::new(seed, "film");
     let count = usize::try_from(length.as_ns() / PERIOD.as_ns()).unwrap_or(0).clamp(2, FRAMES_MAX);
     let frames = (0..count).map(|k| draw.exec(kind(k), k as u64)).collect();
-    Film { frames, period: PERIOD, refresh: Span::from_ms(10) }
+    FrameSequence { frames, period: PERIOD, refresh: Span::from_ms(10) }
 }
 
 #[derive(Default)]

@@ -12,7 +12,7 @@ use takt_linux::{Class, SchedError};
 use takt_log::stats::Summary;
 use takt_model::Span;
 use takt_run::RunError;
-use takt_run::load::{Film, LoadContext, Member, Place, player};
+use takt_run::load::{FrameSequence, LoadContext, Member, Place, player};
 
 use super::context::Context;
 use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, decimal, within};
@@ -58,7 +58,7 @@ const FRAMES_LEAST: u64 = 299;
 const LENGTH: Span = Span::from_ms(14_000);
 const LENGTH_SHORT: Span = Span::from_ms(4_000);
 
-fn film(seed: u64, length: Span) -> Film {
+fn film(seed: u64, length: Span) -> FrameSequence {
     let (quiet, demanding) = (frames_of("quiet", (4, 6)), frames_of("demanding", (35, 37)));
     players::film(seed, length, |k| if DEMANDING.contains(&(k % SCENE)) { &demanding } else { &quiet })
 }
@@ -91,7 +91,7 @@ fn reserved(
     context: &Context,
     findings: &mut Findings,
     place: &Place,
-    film: &Film,
+    film: &FrameSequence,
     factor: &mut u64,
 ) -> Result<Vec<Played>, Failure> {
     let classes = |percent: u64| RESERVED.map(|(q, t)| loads::reserved(q * percent / 100, t));
@@ -110,7 +110,7 @@ fn play(
     context: &Context,
     findings: &mut Findings,
     place: &Place,
-    film: &Film,
+    film: &FrameSequence,
     classes: [Class; 2],
     file: &str,
 ) -> Result<Result<Vec<Played>, RunError>, Failure> {

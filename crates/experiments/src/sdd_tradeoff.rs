@@ -11,7 +11,7 @@ use takt_linux::net::Cable;
 use takt_linux::{Class, SchedError};
 use takt_model::{Span, Time};
 use takt_run::RunError;
-use takt_run::load::{Film, LoadContext, Member, Place, ShowTimes, player};
+use takt_run::load::{FrameSequence, LoadContext, Member, Place, ShowTimes, player};
 
 use super::context::Context;
 use super::findings::{Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, decimal, within};
@@ -208,7 +208,7 @@ fn perform(
     place: &Place,
     others: &[u32],
     rate: f64,
-    film: &Film,
+    film: &FrameSequence,
     length: Span,
 ) -> Result<Result<Outcome, RunError>, Failure> {
     let guest = |partitions: Option<&Partitions>| -> Result<Option<Traffic>, Failure> {

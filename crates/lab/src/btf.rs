@@ -36,7 +36,7 @@ pub struct Functions {
 
 /// Why a function cannot be called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lack {
+pub enum Uncallable {
     /// The kernel does not have it.
     Absent,
     /// The kernel has it, but BTF does not mark it as callable.
@@ -46,8 +46,8 @@ pub enum Lack {
 impl Functions {
     /// The functions of `wanted` that no BPF program can call.
     #[must_use]
-    pub fn lacks<'a>(&self, wanted: &[&'a str]) -> Vec<(&'a str, Lack)> {
-        let lack = |name: &str| if self.others.contains(name) { Lack::Untagged } else { Lack::Absent };
+    pub fn lacks<'a>(&self, wanted: &[&'a str]) -> Vec<(&'a str, Uncallable)> {
+        let lack = |name: &str| if self.others.contains(name) { Uncallable::Untagged } else { Uncallable::Absent };
         wanted.iter().filter(|name| !self.callable.contains(**name)).map(|&name| (name, lack(name))).collect()
     }
 
@@ -153,7 +153,7 @@ mod tests {
         let bytes = btf(&["scx_bpf_now", "scx_bpf_kick_cpu", "scx_bpf_now_impl"], &[2]);
         let functions = functions(&bytes).unwrap();
         let wanted = ["scx_bpf_now", "scx_bpf_kick_cpu", "scx_bpf_task_cpu"];
-        let lacks = [("scx_bpf_kick_cpu", Lack::Untagged), ("scx_bpf_task_cpu", Lack::Absent)];
+        let lacks = [("scx_bpf_kick_cpu", Uncallable::Untagged), ("scx_bpf_task_cpu", Uncallable::Absent)];
         assert_eq!(functions.lacks(&wanted), lacks);
         assert_eq!((functions.callable(), functions.untagged_sched_ext()), (1, 1));
     }

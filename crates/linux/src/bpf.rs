@@ -32,7 +32,7 @@ pub enum BpfError {
         cause: io::Error,
     },
     /// The kernel refused a program.
-    #[error("the kernel refuses the BPF programs \"{name}\": {cause}{}", said(.messages))]
+    #[error("the kernel refuses the BPF programs \"{name}\": {cause}{}", libbpf_messages(.messages))]
     Refused {
         /// The file in bpf/.
         name: &'static str,
@@ -57,7 +57,7 @@ impl BpfError {
     }
 }
 
-fn said(messages: &[String]) -> String {
+fn libbpf_messages(messages: &[String]) -> String {
     if messages.is_empty() { String::new() } else { format!("; libbpf says: {}", messages.join(" / ")) }
 }
 

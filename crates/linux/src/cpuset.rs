@@ -268,9 +268,9 @@ fn undo(state: &State) -> Result<(), CpusetError> {
     // A sleep on each CPU must not move the caller for good; where no thread can be had, one CPU's
     // sleep is better than none.
     let period = state.settle.min(SETTLE_MAX);
-    match std::thread::Builder::new().spawn(move || settle(period)) {
+    match std::thread::Builder::new().spawn(move || await_bandwidth(period)) {
         Ok(settling) => drop(settling.join()),
-        Err(_) => settle(period),
+        Err(_) => await_bandwidth(period),
     }
     match &state.hierarchy {
         Hierarchy::V1 { load_balance } => undo_v1(state, load_balance),
@@ -284,7 +284,7 @@ fn undo(state: &State) -> Result<(), CpusetError> {
 /// later. Then a timer on the thread's last CPU takes the bandwidth back. If a hypervisor or more
 /// important work holds this CPU, the timer is served late, in time order. So the caller sleeps
 /// once more on each CPU: the bandwidth timer is served before the end of this sleep.
-fn settle(period: Span) {
+fn await_bandwidth(period: Span) {
     let epoch = Epoch::now_is_zero();
     let wait = |span: Span| {
         let end = epoch.now().saturating_add(span);

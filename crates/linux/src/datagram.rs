@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted_by_the_receiver() {
+    fn the_receiver_counts_datagrams_without_room() {
         let wait = Span::from_ms(20);
         let (one, two) = (Datagrams::bind(HERE, 0, 1 << 20, wait).unwrap(), Datagrams::bind(HERE, 0, 1, wait).unwrap());
         let to = two.address().unwrap().into();
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_has_the_priority_that_was_asked_for() {
+    fn sent_datagrams_have_the_requested_priority() {
         let bind = |priority| {
             let at = SocketAddr::from(([127, 0, 0, 1], 0));
             Datagrams::bind(at, priority, 1 << 16, Span::from_ms(1))

@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_must_not_be_frozen_is_refused() {
+    fn missing_threads_and_unfreezable_threads_are_refused() {
         let of = |text: &str| ForeignGroup::find(&Threads::parse(text).unwrap()).unwrap_err();
         let own = of(&format!("pid:{}", std::process::id()));
         if matches!(own, ForeignError::NoHierarchy { .. }) {

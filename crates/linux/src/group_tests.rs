@@ -199,7 +199,7 @@ fn a_group_is_set_before_the_thread_is_moved() {
 }
 
 #[test]
-fn whatever_step_fails_all_is_undone() {
+fn a_failure_at_any_step_undoes_all_group_changes() {
     for version in [Version::V1, Version::V2] {
         for fails in 0..7 {
             let files = Fake::new(version);
@@ -226,7 +226,7 @@ fn whatever_step_fails_all_is_undone() {
 }
 
 #[test]
-fn what_others_still_need_stays() {
+fn controllers_that_others_use_stay_enabled() {
     let files = Fake::new(Version::V2);
     let (first, result) = made(&files, &LIMIT);
     assert_eq!(result, Ok(()));

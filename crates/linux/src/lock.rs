@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_in_between_holds_up_who_waits_for_it() {
+    fn a_thread_of_middle_priority_does_not_delay_a_waiter() {
         let lock = PiMutex::new(());
         let first = first_through(|held, all_there, holds| {
             if holds {

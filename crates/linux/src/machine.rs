@@ -232,7 +232,7 @@ mod tests {
 
     /// Also where debugfs is not mounted: then by a mount of our own.
     #[test]
-    fn what_is_booked_is_told_wherever_debugfs_can_be_mounted() {
+    fn booked_bandwidth_is_known_if_debugfs_can_be_mounted() {
         match mount::debugfs() {
             Ok(_) if debugfs("sched/debug").is_some() => {
                 assert!(booked().is_some(), "the scheduler's debug file names it");

@@ -9,7 +9,7 @@
 
 /// Why this machine has no use for the scheduler.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Lack {
+pub enum Unavailable {
     /// The program was built without the feature `bpf`.
     Feature,
     /// The kernel has no sched_ext.
@@ -28,23 +28,23 @@ const FOLDER: &str = "/sys/kernel/sched_ext";
 /// All that this program, this kernel and this user lack for a scheduler of their own. `groups`: servers have control
 /// groups.
 #[must_use]
-pub fn lacks(groups: bool) -> Vec<Lack> {
+pub fn lacks(groups: bool) -> Vec<Unavailable> {
     let mut lacks = Vec::new();
     if cfg!(not(feature = "bpf")) {
-        lacks.push(Lack::Feature);
+        lacks.push(Unavailable::Feature);
     }
     if !std::path::Path::new(FOLDER).exists() {
-        lacks.push(Lack::Kernel);
+        lacks.push(Unavailable::Kernel);
     } else if let Some(name) = present() {
-        lacks.push(Lack::Busy(name));
+        lacks.push(Unavailable::Busy(name));
     }
     #[cfg(feature = "bpf")]
     {
         if let Err(error) = crate::bpf::privilege() {
-            lacks.push(Lack::Privilege(error.to_string()));
+            lacks.push(Unavailable::Privilege(error.to_string()));
         }
-        if groups && !lacks.contains(&Lack::Kernel) && !imp::tells_of_groups() {
-            lacks.push(Lack::Groups);
+        if groups && !lacks.contains(&Unavailable::Kernel) && !imp::tells_of_groups() {
+            lacks.push(Unavailable::Groups);
         }
     }
     #[cfg(not(feature = "bpf"))]

@@ -213,7 +213,7 @@ fn shares_that_are_kept_stay_until_they_are_removed() {
 }
 
 #[test]
-fn what_a_namespace_took_with_it_is_forgotten() {
+fn settings_of_a_removed_namespace_are_forgotten() {
     let _alone = alone();
     let mut state = String::new();
     on_cable(|cable| {

@@ -41,9 +41,9 @@ use crate::definitions::{Definition, Definitions, ThreadKind};
 use crate::event::{CancelCause, Event, JobKey, Sink};
 use chains::{Finished, less};
 use course::{Activity, Course, EndedJob, Names, Stop, Sum};
-pub use found::{Cause, Disturbance, Late, Turn, What, Worst};
+pub use found::{Cause, CpuActivity, CpuInterval, Disturbance, Late, Worst};
 use found::{Name, Tally};
-use messages::{Arrivals, OnItsWay};
+use messages::{Arrivals, MessageDelay};
 pub use rules::{Importance, Rules, TaskRule};
 use supply::Supply;
 
@@ -98,7 +98,7 @@ struct Pending {
     /// When it came.
     begins: Time,
     /// The delays before its release, if a message released it.
-    on_its_way: Option<OnItsWay>,
+    message_delay: Option<MessageDelay>,
     missed: bool,
     /// The cause of its lateness is known.
     explained: bool,
@@ -197,18 +197,18 @@ impl Causes {
     /// task. `None` where the log does not tell what CPUs did.
     #[must_use]
     pub fn finish(mut self, end: Time) -> Option<BTreeMap<TaskId, Late>> {
-        self.settle(end)
+        self.finish_tasks(end)
     }
 
     /// [`Causes::finish`], with the jobs that [`Causes::with_worst`] keeps.
     #[must_use]
     pub fn finish_with_worst(mut self, end: Time) -> (Option<BTreeMap<TaskId, Late>>, BTreeMap<TaskId, Worst>) {
-        let late = self.settle(end);
+        let late = self.finish_tasks(end);
         let worst = if late.is_some() || self.rules.is_known() { self.worst.take() } else { None };
         (late, worst.unwrap_or_default())
     }
 
-    fn settle(&mut self, end: Time) -> Option<BTreeMap<TaskId, Late>> {
+    fn finish_tasks(&mut self, end: Time) -> Option<BTreeMap<TaskId, Late>> {
         if !self.rules.is_known() {
             return None;
         }
@@ -312,13 +312,13 @@ impl Causes {
             Event::Release { job, arrival, parent } => {
                 let jitter = self.rules.task(job.task).map_or(Span::ZERO, |rule| rule.jitter);
                 let message = self.rules.message(job.task).filter(|_| parent.is_some());
-                let on_its_way = message.map(|rule| self.on_its_way(rule, job.number, arrival, now));
-                let begins = match (parent, on_its_way) {
+                let message_delay = message.map(|rule| self.message_delay(rule, job.number, arrival, now));
+                let begins = match (parent, message_delay) {
                     (_, Some(_)) => now,
                     (Some(_), None) => arrival,
                     (None, None) => now.min(arrival.saturating_add(jitter)),
                 };
-                let (due, delayed) = match (parent, on_its_way) {
+                let (due, delayed) = match (parent, message_delay) {
                     (_, Some(way)) => (less(begins, way.total()), way.delays().max_by_key(|(_, span)| *span)),
                     (Some(parent), None) => self.due_after(job, parent.origin, begins),
                     (None, None) => (begins, None),
@@ -329,14 +329,14 @@ impl Causes {
                     due,
                     delayed,
                     begins,
-                    on_its_way,
+                    message_delay,
                     missed: false,
                     explained: false,
                     demoted: false,
                     started: false,
                     ran: Span::ZERO,
                     state: self.waiting(job),
-                    since: if on_its_way.is_some() { now } else { arrival },
+                    since: if message_delay.is_some() { now } else { arrival },
                     parts: VecDeque::new(),
                 };
                 self.pending.insert(job, pending);
@@ -655,7 +655,7 @@ impl Causes {
         let stream = pending.stream;
         let Some(deadline) = self.deadline(job) else { return };
         let own = self.own_cpu(job, stream);
-        let way = pending.on_its_way.unwrap_or_default();
+        let way = pending.message_delay.unwrap_or_default();
         let (sum, by_load, elsewhere) = match own {
             Some(cpu) => {
                 let Busy { mut sum, undisturbed, elsewhere } = self.in_busy_period(job, cpu, now, ended);

@@ -200,7 +200,7 @@ impl<R: io::Read> Reader<R> {
     /// # Errors
     /// As the iterator's.
     pub fn copy_to(&mut self, sink: &mut impl Sink) -> Result<Time, ReadError> {
-        let copied = self.pump(&mut All(sink));
+        let copied = self.pump(&mut ForwardAll(sink));
         copied.inspect_err(|_| self.stop())?;
         Ok(self.end())
     }
@@ -211,7 +211,7 @@ impl<R: io::Read> Reader<R> {
     /// # Errors
     /// As the iterator's.
     pub fn copy_while<S: Sink>(&mut self, sink: &mut S, more: impl FnMut(&mut S) -> bool) -> Result<bool, ReadError> {
-        let broken = self.pump(&mut While(sink, more));
+        let broken = self.pump(&mut ForwardWhile(sink, more));
         Ok(broken.inspect_err(|_| self.stop())?.is_none())
     }
 
@@ -445,9 +445,9 @@ trait RecordVisitor {
     fn define(&mut self, stream: u32, time: Time, definition: &Definition);
 }
 
-struct One;
+struct SingleRecord;
 
-impl RecordVisitor for One {
+impl RecordVisitor for SingleRecord {
     type Break = Record;
     #[inline(always)]
     fn event(&mut self, stream: u32, time: Time, event: &Event) -> ControlFlow<Record> {
@@ -457,9 +457,9 @@ impl RecordVisitor for One {
 }
 
 /// Takes everything for a sink.
-struct All<'a, S>(&'a mut S);
+struct ForwardAll<'a, S>(&'a mut S);
 
-impl<S: Sink> RecordVisitor for All<'_, S> {
+impl<S: Sink> RecordVisitor for ForwardAll<'_, S> {
     type Break = std::convert::Infallible;
     #[inline(always)]
     fn event(&mut self, stream: u32, time: Time, event: &Event) -> ControlFlow<Self::Break> {
@@ -472,9 +472,9 @@ impl<S: Sink> RecordVisitor for All<'_, S> {
 }
 
 /// Takes everything for a sink as long as wanted.
-struct While<'a, S, F>(&'a mut S, F);
+struct ForwardWhile<'a, S, F>(&'a mut S, F);
 
-impl<S: Sink, F: FnMut(&mut S) -> bool> RecordVisitor for While<'_, S, F> {
+impl<S: Sink, F: FnMut(&mut S) -> bool> RecordVisitor for ForwardWhile<'_, S, F> {
     type Break = ();
     #[inline(always)]
     fn event(&mut self, stream: u32, time: Time, event: &Event) -> ControlFlow<()> {
@@ -491,7 +491,7 @@ impl<R: io::Read> Iterator for Reader<R> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        match self.pump(&mut One) {
+        match self.pump(&mut SingleRecord) {
             Ok(record) => record.map(Ok),
             Err(error) => {
                 self.stop();

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_none() {
+    fn bytes_that_are_no_request_are_none() {
         let change = Request::Change { component: "c".to_owned(), rule: None, period: None, budget: None };
         let bytes = change.write().unwrap();
         (0..18).for_each(|length| assert!(Request::read(&bytes[..length]).is_none_or(|of| of != change)));

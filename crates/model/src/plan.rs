@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn tasks_that_do_not_fit_the_plan_are_named() {
         let system = System::local(1, Builtin::Fp, vec![task(10)]);
         let error = Plan::resolve(&system, NodeId(0), &Builtin::Fp.strategy()).unwrap_err();
         assert!(error.to_string().starts_with("task \"t\" has no priority"));

@@ -91,7 +91,7 @@ fn a_timer_of_another_period_than_the_reservation_never_takes_more_than_is_reser
 const BAD: &str = include_str!("files/rtapp/errors.txt");
 
 #[test]
-fn what_rt_app_crashes_on_or_ignores_is_refused() {
+fn input_that_rt_app_crashes_on_or_ignores_is_refused() {
     let mut again = String::new();
     let (head, cases) = BAD.split_once("--- ").expect("the file of cases has cases");
     again.push_str(head);

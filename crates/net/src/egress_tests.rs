@@ -84,7 +84,7 @@ fn a_background_source_has_its_busy_times() {
 }
 
 #[test]
-fn what_is_dropped_is_told() {
+fn every_dropped_packet_is_reported_with_its_reason() {
     let queue = QueueSpec { order: Order::Fifo, late: LateRule::Drop, packets_max: 2, streams: 0 };
     let class = ClassSpec { queue, packet_max: Bytes::new(100), ..ClassSpec::fifo() };
     let spec = EgressSpec { rate: MEGABYTE, classes: vec![class] };

@@ -52,7 +52,7 @@ pub struct Link {
 
 /// An instance all of whose predecessors have ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Due {
+pub struct ReadyInstance {
     /// Its number.
     pub number: u64,
     /// It will not complete: a predecessor did not, or it was given up.
@@ -167,13 +167,13 @@ impl Link {
 
     /// The next instance, if all its predecessors have ended.
     #[must_use]
-    pub fn take_due(&mut self) -> Option<Due> {
+    pub fn take_due(&mut self) -> Option<ReadyInstance> {
         let run = self.runs.front_mut().filter(|run| run.waiting_for == 0)?;
         // The instances of a merged run are indistinguishable, so report as given up as many as
         // were merged.
         let given_up = run.given_up > 0;
         run.given_up -= u64::from(given_up);
-        let due = Due { number: self.first, shed: run.shed, given_up, origin: run.origin };
+        let due = ReadyInstance { number: self.first, shed: run.shed, given_up, origin: run.origin };
         run.count -= 1;
         if run.count == 0 {
             self.runs.pop_front();
@@ -197,10 +197,10 @@ mod tests {
         link.ended(1, false, t(15));
         assert_eq!(link.take_due(), None);
         link.ended(0, true, t(3));
-        assert_eq!(link.take_due(), Some(Due { number: 0, shed: false, given_up: false, origin: t(3) }));
+        assert_eq!(link.take_due(), Some(ReadyInstance { number: 0, shed: false, given_up: false, origin: t(3) }));
         assert_eq!((link.take_due(), link.open()), (None, 1));
         link.ended(1, true, t(20));
-        assert_eq!(link.take_due(), Some(Due { number: 1, shed: true, given_up: false, origin: t(15) }));
+        assert_eq!(link.take_due(), Some(ReadyInstance { number: 1, shed: true, given_up: false, origin: t(15) }));
     }
 
     #[test]
@@ -215,7 +215,10 @@ mod tests {
         }
         for (done, next) in [(0, 4), (4, 800), (800, 1000)] {
             link.ended(done, true, t(done));
-            assert_eq!(link.take_due(), Some(Due { number: done, shed: false, given_up: false, origin: t(done) }));
+            assert_eq!(
+                link.take_due(),
+                Some(ReadyInstance { number: done, shed: false, given_up: false, origin: t(done) })
+            );
             for number in done + 1..next {
                 let due = link.take_due().unwrap();
                 assert_eq!((due.number, due.shed, due.given_up), (number, true, false));
@@ -233,10 +236,10 @@ mod tests {
         link.ended(1, true, t(2));
         assert_eq!(link.take_due(), None);
         link.ended(2, true, t(3));
-        assert_eq!(link.take_due(), Some(Due { number: 0, shed: true, given_up: true, origin: t(1) }));
+        assert_eq!(link.take_due(), Some(ReadyInstance { number: 0, shed: true, given_up: true, origin: t(1) }));
         assert_eq!(link.take_due(), None);
         link.ended(0, true, t(1));
         link.ended(1, true, t(2));
-        assert_eq!(link.take_due(), Some(Due { number: 1, shed: false, given_up: false, origin: t(2) }));
+        assert_eq!(link.take_due(), Some(ReadyInstance { number: 1, shed: false, given_up: false, origin: t(2) }));
     }
 }

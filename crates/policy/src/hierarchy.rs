@@ -243,7 +243,7 @@ impl Hierarchy {
 
     /// See [`Dispatcher::on_event`]; [`Event::Mode`] switches the node's own strategy.
     pub fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>) {
-        self.pay(now);
+        self.charge(now);
         let slot = match *event {
             Event::Ready(job) => job.slot,
             Event::Complete { slot } | Event::Deadline { slot } => slot,
@@ -301,7 +301,7 @@ impl Hierarchy {
         }
     }
 
-    fn pay(&mut self, now: Time) {
+    fn charge(&mut self, now: Time) {
         let time = now.saturating_since(self.paid_until);
         self.paid_until = now;
         if time.is_zero() {
@@ -311,7 +311,7 @@ impl Hierarchy {
             let server = self.choice.payers[at];
             let rate = self.rate(server);
             let node = &mut self.servers[server];
-            let paid = node.account.pay(time, rate);
+            let paid = node.account.charge(time, rate);
             if let Some((_, amount)) = &mut node.paying {
                 *amount += paid;
             }
@@ -321,8 +321,8 @@ impl Hierarchy {
                 self.touch(server);
             }
             if !has_budget {
-                self.settle(server, now);
-                self.tell(server, ServerChange::Exhausted);
+                self.report_charges(server, now);
+                self.report(server, ServerChange::Exhausted);
             }
         }
     }
@@ -334,22 +334,22 @@ impl Hierarchy {
     }
 
     /// Reports the payments of a server.
-    fn settle(&mut self, server: usize, now: Time) {
+    fn report_charges(&mut self, server: usize, now: Time) {
         let Some((since, amount)) = self.servers[server].paying else { return };
         self.servers[server].paying = Some((now, Span::ZERO));
         if since < now {
             let idle = !self.servers[server].runs;
-            self.tell(server, ServerChange::Paid { since, amount, idle });
+            self.report(server, ServerChange::Paid { since, amount, idle });
         }
     }
 
-    fn tell(&mut self, server: usize, change: ServerChange) {
+    fn report(&mut self, server: usize, change: ServerChange) {
         self.events.push(ServerEvent { component: self.servers[server].component, change });
     }
 
     /// Decides who runs from `now` on, after all events of the instant.
     pub fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
-        self.pay(now);
+        self.charge(now);
         loop {
             self.update(now);
             self.decide_on_grids(now);
@@ -361,7 +361,7 @@ impl Hierarchy {
                 break;
             }
         }
-        self.begin_to_pay(now);
+        self.record_payers(now);
     }
 
     /// Brings servers to `now` that something has happened to, from the inside out.
@@ -425,8 +425,8 @@ impl Hierarchy {
                 Change::Idle => ServerChange::Idle,
                 Change::Switched => self.switched(server),
             };
-            self.settle(server, now);
-            self.tell(server, told);
+            self.report_charges(server, now);
+            self.report(server, told);
         }
         self.changes = changes;
         let Node { account, outer, .. } = &mut self.servers[server];
@@ -495,7 +495,7 @@ impl Hierarchy {
     }
 
     /// Notes the payers from now on.
-    fn begin_to_pay(&mut self, now: Time) {
+    fn record_payers(&mut self, now: Time) {
         let mut all = std::mem::take(&mut self.paying);
         all.extend(&self.choice.payers);
         all.sort_unstable();
@@ -507,7 +507,7 @@ impl Hierarchy {
     /// Whether a server that has paid, or is to pay, pays from now on.
     fn begin_or_end(&mut self, server: usize, now: Time) -> bool {
         if !self.choice.payers.contains(&server) {
-            self.settle(server, now);
+            self.report_charges(server, now);
             self.servers[server].paying = None;
             return false;
         }
@@ -515,7 +515,7 @@ impl Hierarchy {
         if self.servers[server].paying.is_none() {
             self.servers[server].paying = Some((now, Span::ZERO));
         } else if self.servers[server].runs != runs {
-            self.settle(server, now);
+            self.report_charges(server, now);
         }
         let node = &mut self.servers[server];
         node.account.start();
@@ -531,8 +531,8 @@ impl Hierarchy {
 
     /// Charges the servers for the time up to the end of the run.
     pub fn finish(&mut self, now: Time) {
-        self.pay(now);
-        (0..self.servers.len()).for_each(|server| self.settle(server, now));
+        self.charge(now);
+        (0..self.servers.len()).for_each(|server| self.report_charges(server, now));
     }
 
     /// The next instant at which the caller must dispatch without an event.

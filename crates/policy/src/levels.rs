@@ -38,7 +38,7 @@ pub enum Queued {
 /// The next action of a level's thread.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Taken {
+pub enum NextAction {
     /// Run the job of this slot to its end, then say so by [`Levels::complete`].
     Run {
         /// The slot.
@@ -54,7 +54,7 @@ pub enum Taken {
 /// The effect of a passed deadline, or of another plan, on a job.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Passed {
+pub enum DeadlineEffect {
     /// Nothing.
     Continues,
     /// It waits in this level's queue from now on.
@@ -126,15 +126,15 @@ struct Place {
 /// a [`Rank`]. Four of them fill a cache line, and one machine word decides. The slot has the
 /// values that break ties.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Short {
+pub(crate) struct QueueEntry {
     pub(crate) key: u64,
     pub(crate) slot: u32,
 }
 
-impl Entry for Short {
+impl Entry for QueueEntry {
     type Key = u64;
     type Ties = [LevelSlot];
-    const FILLER: Short = Short { key: u64::MAX, slot: u32::MAX };
+    const FILLER: QueueEntry = QueueEntry { key: u64::MAX, slot: u32::MAX };
 
     #[inline(always)]
     fn key(&self) -> u64 {
@@ -142,7 +142,7 @@ impl Entry for Short {
     }
 
     #[cold]
-    fn breaks_tie(&self, other: &Short, slots: &[LevelSlot]) -> bool {
+    fn breaks_tie(&self, other: &QueueEntry, slots: &[LevelSlot]) -> bool {
         // No job any more: behind all whose key is the same.
         let gone = (u32::MAX, Time::MAX);
         let tie = |slot: u32| {
@@ -156,8 +156,8 @@ impl Entry for Short {
         self.slot
     }
 
-    fn gone(self) -> Short {
-        Short { slot: u32::MAX, ..self }
+    fn gone(self) -> QueueEntry {
+        QueueEntry { slot: u32::MAX, ..self }
     }
 }
 
@@ -166,7 +166,7 @@ impl Entry for Short {
 pub struct Levels {
     slots: Vec<LevelSlot>,
     /// One per level of the plan with the most.
-    queues: Vec<ReadyQueue<Short>>,
+    queues: Vec<ReadyQueue<QueueEntry>>,
     /// Below them all: jobs that were demoted, by the level that they had first.
     last: ReadyQueue<Rank>,
     plans: Plans,
@@ -315,27 +315,27 @@ impl Levels {
     /// The action at `now` for the thread of `seat`, which has the CPU and nothing to do. `None`
     /// without a waiting job.
     #[inline]
-    pub fn take(&mut self, seat: u32, now: Time) -> Option<Taken> {
+    pub fn take(&mut self, seat: u32, now: Time) -> Option<NextAction> {
         if self.nests.is_some() {
             return self.take_nested(seat, now);
         }
         self.take_first(seat, now)
     }
 
-    fn take_nested(&mut self, seat: u32, now: Time) -> Option<Taken> {
+    fn take_nested(&mut self, seat: u32, now: Time) -> Option<NextAction> {
         let level = self.nests.as_ref()?.level(seat);
         if self.calls(level) != Some(seat) {
             return None;
         }
         let taken = self.take_first(level, now);
-        if let (Some(Taken::Run { slot }), Some(nests)) = (taken, &mut self.nests) {
+        if let (Some(NextAction::Run { slot }), Some(nests)) = (taken, &mut self.nests) {
             nests.start(level, slot);
         }
         taken
     }
 
     #[inline(always)]
-    fn take_first(&mut self, level: u32, now: Time) -> Option<Taken> {
+    fn take_first(&mut self, level: u32, now: Time) -> Option<NextAction> {
         let slot = match self.queues.get_mut(level as usize) {
             Some(queue) => queue.pop_before_push(&self.slots)?.slot(),
             None => self.take_demoted(level)?,
@@ -343,10 +343,10 @@ impl Levels {
         let at = self.slots.get_mut(slot as usize)?;
         if at.of.is_hopeless(now) {
             at.state = State::Empty;
-            return Some(Taken::Cancel { slot });
+            return Some(NextAction::Cancel { slot });
         }
         at.state = State::Running;
-        Some(Taken::Run { slot })
+        Some(NextAction::Run { slot })
     }
 
     /// The running job of a slot came to its end.
@@ -372,14 +372,14 @@ impl Levels {
 
     /// Applies the late rule to the job in a slot if its deadline has passed by `now`, once for
     /// each job.
-    pub fn deadline(&mut self, slot: u32, now: Time) -> Passed {
+    pub fn deadline(&mut self, slot: u32, now: Time) -> DeadlineEffect {
         let demoted = self.demoted();
         let is_due = |at: &&mut LevelSlot| at.is_watched() && at.of.deadline <= now;
-        let Some(at) = self.slots.get_mut(slot as usize).filter(is_due) else { return Passed::Continues };
+        let Some(at) = self.slots.get_mut(slot as usize).filter(is_due) else { return DeadlineEffect::Continues };
         at.of.passed = true;
         let (state, level) = (at.state, at.of.level);
         match (at.of.expire(state == State::Running), state) {
-            (Late::Continue, _) | (_, State::Empty) => Passed::Continues,
+            (Late::Continue, _) | (_, State::Empty) => DeadlineEffect::Continues,
             (Late::Drop, _) => {
                 match state {
                     State::Waiting { queue } => self.unqueue(queue, slot),
@@ -388,16 +388,16 @@ impl Levels {
                 if let Some(at) = self.slots.get_mut(slot as usize) {
                     at.state = State::Empty;
                 }
-                Passed::Dropped { running: state == State::Running }
+                DeadlineEffect::Dropped { running: state == State::Running }
             }
             (Late::Demote, State::Waiting { queue }) => {
                 self.unqueue(queue, slot);
                 self.enqueue(slot);
-                Passed::Moved(demoted)
+                DeadlineEffect::Moved(demoted)
             }
             (Late::Demote, State::Running) => {
                 self.demote_started(slot, level);
-                Passed::Moved(demoted)
+                DeadlineEffect::Moved(demoted)
             }
         }
     }
@@ -407,7 +407,7 @@ impl Levels {
     /// changes. Takes O(n log n) steps for n slots and allocates nothing.
     ///
     /// Returns whether there is such a plan; otherwise nothing changes.
-    pub fn switch(&mut self, plan: usize, now: Time, mut each: impl FnMut(u32, Passed)) -> bool {
+    pub fn switch(&mut self, plan: usize, now: Time, mut each: impl FnMut(u32, DeadlineEffect)) -> bool {
         if !self.plans.has(plan) {
             return false;
         }
@@ -422,13 +422,13 @@ impl Levels {
             let (before, started) = (at.state, at.state == State::Running);
             if !at.of.keep_in_switch(started, now) {
                 at.state = State::Empty;
-                each(slot, Passed::Dropped { running: started });
+                each(slot, DeadlineEffect::Dropped { running: started });
                 continue;
             }
             if let State::Waiting { queue: from } = before {
                 let to = self.enqueue(slot);
                 if to != from {
-                    each(slot, Passed::Moved(to));
+                    each(slot, DeadlineEffect::Moved(to));
                 }
             }
         }
@@ -467,8 +467,8 @@ impl Levels {
     #[inline(always)]
     fn put(&mut self, slot: u32, Place { queue, key, in_order }: Place) {
         match self.queues.get_mut(queue as usize) {
-            Some(queue) if in_order => queue.append(Short { key, slot }, &self.slots),
-            Some(queue) => queue.push(Short { key, slot }, &self.slots),
+            Some(queue) if in_order => queue.append(QueueEntry { key, slot }, &self.slots),
+            Some(queue) => queue.push(QueueEntry { key, slot }, &self.slots),
             None => self.put_demoted(slot, key),
         }
     }

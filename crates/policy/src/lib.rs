@@ -48,7 +48,7 @@ mod slot;
 mod times;
 mod virtual_clusters;
 
-pub use chain::{Due, Link};
+pub use chain::{Link, ReadyInstance};
 pub use clusters::{Clusters, CpuPart, Machine};
 pub use cyclic::{CyclicExecutive, CyclicSpec};
 pub use decision::{Decision, Event};
@@ -56,7 +56,7 @@ pub use dispatcher::Dispatcher;
 pub use error::PolicyError;
 pub use hierarchy::{Hierarchy, ServerChange, ServerEvent};
 pub use interrupts::{Interrupt, Interrupts};
-pub use levels::{Levels, Passed, Queued, Taken, nesting};
+pub use levels::{DeadlineEffect, Levels, NextAction, Queued, nesting};
 pub use partial_edf::{PartialEdf, PartialEdfSpec};
 pub use server::RETURNS_MAX;
 pub use slot::Job;

@@ -322,7 +322,7 @@ mod tests {
     use takt_model::Time;
 
     use super::*;
-    use crate::levels::{LevelSlot, Short};
+    use crate::levels::{LevelSlot, QueueEntry};
     use crate::rank::{Phase, Rank};
 
     /// Importance and arrival in ns of a slot's job.
@@ -384,7 +384,7 @@ mod tests {
             is_a_sorted_list(&steps, with_row, &(), |rank, _| rank)?;
             let slots: Vec<LevelSlot> =
                 (0..40).map(tie).map(|(importance, ns)| LevelSlot::tied(importance, Time::from_ns(ns))).collect();
-            is_a_sorted_list(&steps, with_row, &slots[..], |rank, key| Short { key, slot: Entry::slot(&rank) })?;
+            is_a_sorted_list(&steps, with_row, &slots[..], |rank, key| QueueEntry { key, slot: Entry::slot(&rank) })?;
         }
     }
 }

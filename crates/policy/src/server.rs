@@ -25,7 +25,7 @@
 //!
 //! This is the rule of the elastic task model for periods (G. Buttazzo, G. Lipari, L. Abeni 1998), applied to servers.
 //!
-//! The caller tells the server what it pays ([`Server::pay`]), and once per instant whether its component has work
+//! The caller tells the server what it pays ([`Server::charge`]), and once per instant whether its component has work
 //! ([`Server::update`]). Wake-ups and ends of work between two such calls do not count.
 
 use std::collections::VecDeque;
@@ -228,7 +228,7 @@ impl Server {
     }
 
     /// Pays for `time` at `rate`, and returns the payment, rounded up.
-    pub(crate) fn pay(&mut self, time: Span, rate: u64) -> Span {
+    pub(crate) fn charge(&mut self, time: Span, rate: u64) -> Span {
         let before = self.left();
         if rate == RATE_ONE && self.fraction == 0 {
             self.left = self.left.saturating_sub(time);

@@ -165,7 +165,7 @@ impl VirtualClusters {
 
     /// See [`crate::Dispatcher::on_event`]; [`Event::Mode`] switches the node's own strategy.
     pub(crate) fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>) {
-        self.pay(now);
+        self.charge(now);
         let slot = match *event {
             Event::Ready(job) => job.slot,
             Event::Complete { slot } | Event::Deadline { slot } => slot,
@@ -215,7 +215,7 @@ impl VirtualClusters {
     }
 
     /// Charges the payers for the time up to `now`.
-    fn pay(&mut self, now: Time) {
+    fn charge(&mut self, now: Time) {
         let time = now.saturating_since(self.paid_until);
         self.paid_until = now;
         if time.is_zero() {
@@ -225,7 +225,7 @@ impl VirtualClusters {
             let server = self.choice.payers[at];
             let rate = self.rate(server);
             let Virtual { account, group, .. } = &mut self.servers[server];
-            let paid = account.pay(time, rate);
+            let paid = account.charge(time, rate);
             let group = *group;
             // A sporadic server notes what it has used.
             let changed = account.rule() == ServerRule::Sporadic || !account.has_budget();
@@ -240,9 +240,9 @@ impl VirtualClusters {
             let group = self.servers[self.choice.payers[at]].group;
             let is_empty = |server: &usize| !self.servers[*server].account.has_budget();
             if self.groups[group].paying.is_some() && self.groups[group].servers.iter().all(is_empty) {
-                self.settle(group, now);
+                self.report_charges(group, now);
                 self.groups[group].paying = None;
-                self.tell(group, ServerChange::Exhausted);
+                self.report(group, ServerChange::Exhausted);
             }
         }
     }
@@ -255,22 +255,22 @@ impl VirtualClusters {
         at.account.rate(if scope.cpus > 1 { u128::MAX } else { scope.active_share })
     }
 
-    fn tell(&mut self, group: usize, change: ServerChange) {
+    fn report(&mut self, group: usize, change: ServerChange) {
         self.events.push(ServerEvent { component: self.groups[group].id, change });
     }
 
     /// Reports the payments of a component's servers.
-    fn settle(&mut self, group: usize, now: Time) {
+    fn report_charges(&mut self, group: usize, now: Time) {
         let Some((count, runs, since, amount)) = self.groups[group].paying else { return };
         self.groups[group].paying = Some((count, runs, now, Span::ZERO));
         if since < now {
-            self.tell(group, ServerChange::Paid { since, amount, idle: !runs });
+            self.report(group, ServerChange::Paid { since, amount, idle: !runs });
         }
     }
 
     /// Decides who runs from `now` on, after all events of the instant.
     pub(crate) fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
-        self.pay(now);
+        self.charge(now);
         loop {
             self.update(now);
             self.choose(now);
@@ -279,7 +279,7 @@ impl VirtualClusters {
             }
         }
         self.carry_out(now, decisions);
-        self.begin_to_pay(now);
+        self.record_payers(now);
     }
 
     /// Omits chosen jobs that cannot meet their deadlines any more. True if there are any: then there is more to
@@ -372,12 +372,12 @@ impl VirtualClusters {
         if replenished {
             let left = self.groups[group].servers.iter().map(|server| self.servers[*server].account.left());
             let left = left.fold(Span::ZERO, Span::saturating_add);
-            self.settle(group, now);
-            self.tell(group, ServerChange::Replenished(left));
+            self.report_charges(group, now);
+            self.report(group, ServerChange::Replenished(left));
         }
         if had_work > 0 && demand == 0 {
-            self.settle(group, now);
-            self.tell(group, ServerChange::Idle);
+            self.report_charges(group, now);
+            self.report(group, ServerChange::Idle);
         }
     }
 
@@ -414,8 +414,8 @@ impl VirtualClusters {
         let Some(Terms { rule, period, .. }) = servers.first().map(|server| self.servers[*server].terms[term]) else {
             return;
         };
-        self.settle(group, now);
-        self.tell(group, ServerChange::Switched { rule, period, budget });
+        self.report_charges(group, now);
+        self.report(group, ServerChange::Switched { rule, period, budget });
     }
 
     /// Gives the chosen jobs their CPUs.
@@ -451,7 +451,7 @@ impl VirtualClusters {
     }
 
     /// Notes the payers from now on.
-    fn begin_to_pay(&mut self, now: Time) {
+    fn record_payers(&mut self, now: Time) {
         let mut all = std::mem::take(&mut self.paying);
         for at in 0..self.choice.payers.len() {
             let server = &mut self.servers[self.choice.payers[at]];
@@ -467,7 +467,7 @@ impl VirtualClusters {
             let next = (count > 0).then_some((count, busy > 0));
             let before = self.groups[*group].paying.map(|(count, runs, ..)| (count, runs));
             if before != next {
-                self.settle(*group, now);
+                self.report_charges(*group, now);
                 self.groups[*group].paying = next.map(|(count, runs)| (count, runs, now, Span::ZERO));
             }
             next.is_some()
@@ -477,8 +477,8 @@ impl VirtualClusters {
 
     /// Charges the servers for the time up to the end of the run.
     pub(crate) fn finish(&mut self, now: Time) {
-        self.pay(now);
-        (0..self.groups.len()).for_each(|group| self.settle(group, now));
+        self.charge(now);
+        (0..self.groups.len()).for_each(|group| self.report_charges(group, now));
     }
 
     /// The next instant at which the caller must dispatch without an event.

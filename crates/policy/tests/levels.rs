@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use takt_model::strategy::{Discipline, Filter, Late, Level, Split, Strategy as Scheduling};
 use takt_model::system::{Mode, StrategyId, StrategyRef};
 use takt_model::{Criticality, Lateness, NodeId, Plan, Span, System, Task, Time};
-use takt_policy::{Decision, Dispatcher, Event, Job, Levels, Passed, Queued, Taken};
+use takt_policy::{DeadlineEffect, Decision, Dispatcher, Event, Job, Levels, NextAction, Queued};
 
 /// One job as it comes: nominal arrival, time needed.
 type Arrival = (u64, u64);
@@ -184,7 +184,7 @@ fn by_levels(world: &World) -> Option<Log> {
             if first {
                 for slot in 0..backlog.free.len() as u32 {
                     if backlog.deadlines[slot as usize] == Some(now)
-                        && let Passed::Dropped { .. } = levels.deadline(slot, at)
+                        && let DeadlineEffect::Dropped { .. } = levels.deadline(slot, at)
                     {
                         dropped.push(slot);
                     }
@@ -198,7 +198,7 @@ fn by_levels(world: &World) -> Option<Log> {
             }
             if first && world.switch == Some(now) {
                 let told = levels.switch(1, at, |slot, passed| {
-                    if let Passed::Dropped { .. } = passed {
+                    if let DeadlineEffect::Dropped { .. } = passed {
                         dropped.push(slot);
                     }
                 });
@@ -223,11 +223,11 @@ fn by_levels(world: &World) -> Option<Log> {
                 while has_cpu.is_none() {
                     match levels.take(level, at) {
                         None => break,
-                        Some(Taken::Cancel { slot }) => {
+                        Some(NextAction::Cancel { slot }) => {
                             log.push((now, "cancel", slot));
                             backlog.gone(slot);
                         }
-                        Some(Taken::Run { slot }) => {
+                        Some(NextAction::Run { slot }) => {
                             log.push((now, "start", slot));
                             started.push(slot);
                             has_cpu = Some(slot);

@@ -45,7 +45,7 @@ fn main() {
                     );
                 }
             }
-            told(transport, ours, others);
+            print_result(transport, ours, others);
             over.store(true, Ordering::Release);
         });
     }
@@ -89,7 +89,7 @@ fn theirs(cable: &Cable, transport: Transport, seconds: u64) -> Option<[f64; 2]>
 }
 
 /// The medians of the rounds.
-fn told(transport: Transport, ours: Vec<[f64; 2]>, others: Vec<[f64; 2]>) {
+fn print_result(transport: Transport, ours: Vec<[f64; 2]>, others: Vec<[f64; 2]>) {
     let median = |of: &[[f64; 2]], place: usize| {
         let mut values: Vec<f64> = of.iter().map(|round| round[place]).collect();
         values.sort_by(f64::total_cmp);

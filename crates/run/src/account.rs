@@ -164,7 +164,9 @@ fn managed_summary(managed: ManagedSummary, tasks: &[Lane]) -> AccountSummary {
 /// The tasks whose jobs the thread of a lane carries out.
 fn tasks_of(lane: &Lane, lanes: &[Lane]) -> Vec<TaskId> {
     match &lane.role {
-        Role::Table | Role::Foreign(_) | Role::Served | Role::Sentry(_) | Role::Look(_) | Role::Sender(_) => Vec::new(),
+        Role::Table | Role::Foreign(_) | Role::Served | Role::IdleDetector(_) | Role::Look(_) | Role::Sender(_) => {
+            Vec::new()
+        }
         Role::Own | Role::Managed(_) => vec![lane.task],
         Role::Manager(manager) => {
             let slots = manager.lanes.iter().filter_map(|lane| lanes.get(*lane));

@@ -46,7 +46,7 @@ fn contract(
     }
 }
 
-fn related(related: foreign::Related) -> RunError {
+fn related(related: foreign::UnsupportedRelation) -> RunError {
     mapping::unsupported("task", &related.task, &format!("{}; {}", related.why, related.remedy))
 }
 

@@ -28,7 +28,7 @@ use takt_linux::seqpacket::{Connection, Listener, Poll, Received, Sent};
 use takt_model::{Bytes, Span, Time};
 use takt_net::{Outbox, Packet, QueueSpec};
 
-use line::{Line, Room, STUCK};
+use line::{Line, STUCK, SendReadiness};
 pub use spec::{BrokerError, BrokerSpec, BrokerStats};
 
 /// Requests that are read from a client before others have their turn.
@@ -62,7 +62,7 @@ struct Client {
 }
 
 impl Client {
-    fn tell(&mut self, answer: Answer) {
+    fn send_answer(&mut self, answer: Answer) {
         self.answers.push_back(answer);
         self.flush();
     }
@@ -244,9 +244,9 @@ impl Broker {
         }
         let wait = match room {
             _ if !self.outbox.has_next() => TURN,
-            Room::Free => Span::ZERO,
-            Room::Unclear => LOOK_AGAIN,
-            Room::Busy => {
+            SendReadiness::Free => Span::ZERO,
+            SendReadiness::Unclear => LOOK_AGAIN,
+            SendReadiness::Busy => {
                 for number in self.line.moving() {
                     if let Some(Some(member)) = self.members.get(number as usize) {
                         self.poll.add(member.outgoing.as_fd(), false, true);
@@ -260,7 +260,7 @@ impl Broker {
     }
 
     /// Whether a message may go to the kernel.
-    fn room(&mut self) -> Room {
+    fn room(&mut self) -> SendReadiness {
         let members = &self.members;
         self.line.look(now(), |number| match members.get(number as usize) {
             Some(Some(member)) => member.outgoing.unsent(),
@@ -345,7 +345,7 @@ impl Broker {
             Request::Hello { version } => {
                 // A client of another version hears of this one, and leaves.
                 client.is_welcome = version == VERSION;
-                client.tell(Answer::Welcome { version: VERSION });
+                client.send_answer(Answer::Welcome { version: VERSION });
                 Some(())
             }
             _ if !client.is_welcome => None,
@@ -375,7 +375,7 @@ impl Broker {
         let (member, outgoing) = match joined {
             Ok(joined) => joined,
             Err(errno) => {
-                client.tell(Answer::Refused { socket, errno });
+                client.send_answer(Answer::Refused { socket, errno });
                 return Some(());
             }
         };
@@ -396,7 +396,7 @@ impl Broker {
         *self.members.get_mut(place)? = Some(joined);
         client.members.push((socket, member));
         self.stats.sockets += 1;
-        client.tell(Answer::Joined { socket });
+        client.send_answer(Answer::Joined { socket });
         Some(())
     }
 
@@ -455,7 +455,7 @@ impl Broker {
 
     fn send_some(&mut self) {
         for _ in 0..BURST {
-            if self.room() != Room::Free || !self.send_one() {
+            if self.room() != SendReadiness::Free || !self.send_one() {
                 return;
             }
         }
@@ -550,7 +550,7 @@ impl Broker {
         self.line.forget(number);
         let Some(client) = member.client.and_then(|client| self.clients.get_mut(client)?.as_mut()) else { return };
         client.members.retain(|(_, other)| *other != number);
-        client.tell(Answer::Counts { socket: member.name, counts: member.counts, has_left: true });
+        client.send_answer(Answer::Counts { socket: member.name, counts: member.counts, has_left: true });
     }
 
     /// A client is no more. Its messages are sent, if that takes no longer than `linger`. Zero: the

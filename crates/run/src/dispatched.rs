@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_after_the_end_is_not_told_but_what_arrived_before_it_is() {
+    fn events_after_the_end_are_omitted_except_earlier_arrivals() {
         let at = |ms| Time::ZERO + Span::from_ms(ms);
         let job = |number| JobKey { task: TaskId(0), number };
         let mut told: Vec<(u32, Time, Event)> = Vec::new();

@@ -32,14 +32,14 @@ pub(crate) fn components(system: &System, node: NodeId) -> impl Iterator<Item = 
 
 /// A task of a component of existing threads in a relation that a run cannot keep.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Related {
+pub(crate) struct UnsupportedRelation {
     pub(crate) task: String,
     pub(crate) why: &'static str,
     pub(crate) remedy: &'static str,
 }
 
 /// The System with one task for each component of existing threads of the node, instead of its tasks.
-pub(crate) fn lowered(system: &System, node: NodeId) -> Result<Cow<'_, System>, Related> {
+pub(crate) fn lowered(system: &System, node: NodeId) -> Result<Cow<'_, System>, UnsupportedRelation> {
     if !is_in(system, node) {
         return Ok(Cow::Borrowed(system));
     }
@@ -56,7 +56,7 @@ pub(crate) fn lowered(system: &System, node: NodeId) -> Result<Cow<'_, System>, 
     for task in &mut tasks {
         let after: Option<Vec<TaskId>> = task.after.iter().map(of).collect();
         let (why, remedy) = ("it follows existing threads, whose jobs nobody tells", "remove after");
-        task.after = after.ok_or_else(|| Related { task: task.name.clone(), why, remedy })?;
+        task.after = after.ok_or_else(|| UnsupportedRelation { task: task.name.clone(), why, remedy })?;
     }
     let mut lowered = system.clone();
     for (id, component) in components(system, node) {
@@ -77,7 +77,7 @@ pub(crate) fn lowered(system: &System, node: NodeId) -> Result<Cow<'_, System>, 
         let Filter::Named(names) = &level.filter else { continue };
         if let Some(name) = names.iter().find(|name| gone(name)) {
             let why = "a strategy names it, and a run knows only all existing threads of its component together";
-            return Err(Related { task: name.clone(), why, remedy: "let the strategy name no such task" });
+            return Err(UnsupportedRelation { task: name.clone(), why, remedy: "let the strategy name no such task" });
         }
     }
     lowered.tasks = tasks;
@@ -110,13 +110,13 @@ fn notes_of(system: &System, node: NodeId, note: impl Fn(&str, &Threads) -> Stri
 }
 
 /// The existing threads of a run. Dropping this gives them back what they had.
-pub(crate) struct Foreigners {
+pub(crate) struct ExistingThreads {
     holder: Holder,
-    held: Vec<Foreigner>,
+    held: Vec<ComponentThreads>,
 }
 
 /// Those of one component.
-struct Foreigner {
+struct ComponentThreads {
     task: TaskId,
     component: String,
     threads: Threads,
@@ -130,7 +130,7 @@ struct Foreigner {
     unwatched: Option<String>,
 }
 
-impl Foreigner {
+impl ComponentThreads {
     /// Its present threads, opened.
     fn watch(&mut self) -> Vec<WatchedThread> {
         let mut watched = Vec::new();
@@ -164,9 +164,9 @@ impl Foreigner {
     }
 }
 
-impl Foreigners {
+impl ExistingThreads {
     /// Freezes all existing threads of the node, and gives them their bands. `cpus`: the kernel's numbers.
-    pub(crate) fn adopt(prepared: &Prepared, cpus: &[u32]) -> Result<Option<Foreigners>, RunError> {
+    pub(crate) fn adopt(prepared: &Prepared, cpus: &[u32]) -> Result<Option<ExistingThreads>, RunError> {
         let (system, node) = (&prepared.system, prepared.node);
         let Some(managed) = prepared.managed.as_ref().filter(|_| is_in(system, node)) else { return Ok(None) };
         let guard = if prepared.options.guardian { Guard::ThisProgram } else { Guard::NextStart };
@@ -198,56 +198,65 @@ impl Foreigners {
             let band = Band { cpu, first: managed.top - 1, second: managed.top - 2 };
             let group = holder.band(group, band)?;
             let used = group.control().used().unwrap_or_default();
-            held.push(Foreigner { task, component, threads, count: 0, used, refused: None, unwatched: None, group });
+            held.push(ComponentThreads {
+                task,
+                component,
+                threads,
+                count: 0,
+                used,
+                refused: None,
+                unwatched: None,
+                group,
+            });
         }
-        Ok(Some(Foreigners { holder, held }))
+        Ok(Some(ExistingThreads { holder, held }))
     }
 
     /// The seats of their tasks.
     pub(crate) fn take_seats(&mut self, lanes: &mut [Lane]) {
-        for foreigner in &mut self.held {
-            let lane = lanes.iter_mut().find(|lane| lane.task == foreigner.task);
+        for held in &mut self.held {
+            let lane = lanes.iter_mut().find(|lane| lane.task == held.task);
             if let Some(lane) = lane {
-                lane.role = Role::Foreign(ForeignSeat::new(foreigner.group.control(), foreigner.watch()));
+                lane.role = Role::Foreign(ForeignSeat::new(held.group.control(), held.watch()));
             }
         }
     }
 
     /// Adds new threads, and releases threads that left their group.
     pub(crate) fn rescan(&mut self, shared: &Shared) {
-        for foreigner in &mut self.held {
-            let (new, refused) = self.holder.rescan(&mut foreigner.group);
-            foreigner.refused = foreigner.refused.take().or_else(|| refused.map(|error| error.to_string()));
-            foreigner.count = foreigner.count.max(foreigner.group.threads().count());
-            let lane = shared.lanes.iter().find(|lane| lane.task == foreigner.task);
+        for held in &mut self.held {
+            let (new, refused) = self.holder.rescan(&mut held.group);
+            held.refused = held.refused.take().or_else(|| refused.map(|error| error.to_string()));
+            held.count = held.count.max(held.group.threads().count());
+            let lane = shared.lanes.iter().find(|lane| lane.task == held.task);
             let Some(Role::Foreign(seat)) = lane.map(|lane| &lane.role) else { continue };
             if !new.is_empty() {
-                *seat.watched.lock().unwrap_or_else(PoisonError::into_inner) = foreigner.watch();
+                *seat.watched.lock().unwrap_or_else(PoisonError::into_inner) = held.watch();
             }
         }
     }
 
     /// Gives the threads back what they had. Returns how each component did, and what went wrong.
     pub(crate) fn give_back(self, shared: &Shared) -> (Vec<ForeignSummary>, Vec<String>) {
-        let Foreigners { holder, held } = self;
+        let ExistingThreads { holder, held } = self;
         let ns = |of: &std::sync::atomic::AtomicU64| Span::from_ns(of.load(std::sync::atomic::Ordering::Acquire));
-        let seat = |foreigner: &Foreigner| {
-            let lane = shared.lanes.iter().find(|lane| lane.task == foreigner.task)?;
+        let seat = |held: &ComponentThreads| {
+            let lane = shared.lanes.iter().find(|lane| lane.task == held.task)?;
             if let Role::Foreign(seat) = &lane.role { Some(seat) } else { None }
         };
-        let summary = |foreigner: &Foreigner| {
-            let seat = seat(foreigner)?;
+        let summary = |held: &ComponentThreads| {
+            let seat = seat(held)?;
             Some(ForeignSummary {
-                component: foreigner.component.clone(),
-                threads: foreigner.threads.to_string(),
-                count: foreigner.count,
-                used: seat.control.used().unwrap_or_default().saturating_sub(foreigner.used),
+                component: held.component.clone(),
+                threads: held.threads.to_string(),
+                count: held.count,
+                used: seat.control.used().unwrap_or_default().saturating_sub(held.used),
                 turns: ns(&seat.paid_ns),
                 owed_max: ns(&seat.owed_max_ns),
             })
         };
         let summaries = held.iter().filter_map(summary).collect();
-        let pause_max = |foreigner: &Foreigner| seat(foreigner).map_or(Span::ZERO, |seat| ns(&seat.pause_max_ns));
+        let pause_max = |held: &ComponentThreads| seat(held).map_or(Span::ZERO, |seat| ns(&seat.pause_max_ns));
         let mut notes: Vec<String> = held.iter().flat_map(|one| one.notes(pause_max(one))).collect();
         let mut others: BTreeMap<String, usize> = BTreeMap::new();
         for given in holder.give_back() {

@@ -30,7 +30,7 @@ use crate::error::RunError;
 use crate::foreign;
 use crate::lanes::{Guest, Guests, Lane, Role, Shared};
 use crate::manager::core::{Change, Join};
-use crate::manager::seat::{Manager, Posted, Seat};
+use crate::manager::seat::{ChangeRequest, Manager, Seat};
 use crate::manager::{self, COMPONENTS_MAX, TASKS_MAX};
 use crate::mapping::{self, MappedTask};
 use crate::threads::live;
@@ -216,7 +216,7 @@ impl RunHandle {
                 running.now()?;
                 running.fold_modes();
                 let planned = running.plan(change)?;
-                running.settle()?;
+                running.require_settled()?;
                 if decided.as_ref() == Some(&planned.system) {
                     return running.make(planned);
                 }
@@ -264,7 +264,7 @@ impl Running {
     }
 
     /// Refuses while a server waits for the end of its period.
-    fn settle(&mut self) -> Result<(), LiveError> {
+    fn require_settled(&mut self) -> Result<(), LiveError> {
         let guests = self.shared.guests.as_ref().ok_or(LiveError::NotRunning)?;
         self.unsettled.retain(|(id, from)| guests.switched(*id, *from).is_none());
         let Some((id, _)) = self.unsettled.first() else { return Ok(()) };
@@ -587,7 +587,7 @@ impl Running {
     fn post(&self, index: usize, manager: &Manager, change: Change) -> Result<bool, LiveError> {
         let lock = || manager.posted.lock().unwrap_or_else(PoisonError::into_inner);
         let until = change.at.saturating_add(ANSWER_MAX);
-        *lock() = Posted::Asked(Box::new(change));
+        *lock() = ChangeRequest::Requested(Box::new(change));
         if let Some(lane) = self.shared.lanes.get(index) {
             lane.wake();
         }
@@ -603,7 +603,7 @@ impl Running {
             if now.as_ref().is_ok_and(|now| *now < until) {
                 continue;
             }
-            *lock() = Posted::Nothing;
+            *lock() = ChangeRequest::Nothing;
             return match now {
                 Err(error) => Err(error),
                 Ok(_) => Err(LiveError::Failed("the budget manager does not answer; the run is to end".to_owned())),

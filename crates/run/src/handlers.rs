@@ -217,7 +217,7 @@ impl std::fmt::Debug for Handlers {
 }
 
 /// A handler on the thread of its task.
-pub(crate) struct Duty {
+pub(crate) struct TaskHandler {
     handler: Handler,
     /// The node with its messages, and the slot of the task.
     node: Option<(Arc<NodeLive>, u32)>,
@@ -225,18 +225,18 @@ pub(crate) struct Duty {
     output: Vec<u8>,
 }
 
-impl Duty {
+impl TaskHandler {
     /// For a task without messages.
-    pub(crate) fn new(handler: Handler) -> Duty {
-        Duty { handler, node: None, input: Vec::new(), output: Vec::new() }
+    pub(crate) fn new(handler: Handler) -> TaskHandler {
+        TaskHandler { handler, node: None, input: Vec::new(), output: Vec::new() }
     }
 
     /// For a task with messages.
-    pub(crate) fn of_flow(handler: Handler, live: &Arc<NodeLive>, slot: u32) -> Duty {
+    pub(crate) fn of_flow(handler: Handler, live: &Arc<NodeLive>, slot: u32) -> TaskHandler {
         let buffer = |ring: Option<&Ring>| Vec::with_capacity(ring.map_or(0, Ring::room));
         let input = buffer(live.payloads.input(slot).map(Arc::as_ref));
         let output = buffer(live.payloads.output(slot));
-        Duty { handler, node: Some((live.clone(), slot)), input, output }
+        TaskHandler { handler, node: Some((live.clone(), slot)), input, output }
     }
 
     /// The hop of the flow, for a hop of a flow.

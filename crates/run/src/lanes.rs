@@ -8,7 +8,7 @@ use takt_linux::{Class, Epoch, futex};
 use takt_model::{Component, ComponentId, Span, System, Task, TaskId, Time};
 
 use crate::manager::foreign::ForeignSeat;
-use crate::manager::seat::{Manager, Seat, SentrySeat};
+use crate::manager::seat::{IdleDetectorSlot, Manager, Seat};
 use crate::served::live::Membership;
 
 /// State shared by the threads of a run and its recorder.
@@ -132,7 +132,7 @@ pub(crate) enum Role {
     /// Existing threads whose server the kernel keeps.
     Served,
     /// It tells a manager that no existing thread wants the CPU.
-    Sentry(SentrySeat),
+    IdleDetector(IdleDetectorSlot),
     /// It tells the manager with this lane that existing threads want the CPU.
     Look(usize),
     /// It sends the messages that the manager with this lane could not send at once.
@@ -148,7 +148,7 @@ impl Role {
     /// The lane of the manager that it helps, and what it is called. `None`: it is no helper.
     pub(crate) fn helper(&self) -> Option<(usize, &'static str)> {
         match self {
-            Role::Sentry(seat) => Some((seat.manager, "sentry")),
+            Role::IdleDetector(seat) => Some((seat.manager, "sentry")),
             Role::Look(manager) => Some((*manager, "look")),
             Role::Sender(manager) => Some((*manager, "sender")),
             _ => None,

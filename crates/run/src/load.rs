@@ -40,7 +40,7 @@ use crate::work::{Work, Worked};
 
 pub use bodies::{CpuUse, Finished, greedy, periodic};
 pub use busy::Busy;
-pub use player::{Film, ShowTimes, player};
+pub use player::{FrameSequence, ShowTimes, player};
 pub use served::{Driver, Line, Reader, driver, reader};
 
 /// A thread that will run.

@@ -21,7 +21,7 @@ fn threads_begin_together_and_end_in_time() {
 }
 
 #[test]
-fn what_is_told_to_stop_stops() {
+fn a_greedy_load_stops_on_request() {
     let mut asked = 0;
     let ended = together(vec![other("a", greedy)], &Place::Anywhere, Span::from_s(600), &mut |_| {
         asked += 1;
@@ -45,7 +45,7 @@ fn jobs_come_one_after_the_other_and_none_is_left_out() {
 
 #[test]
 fn a_film_is_shown_in_order_and_never_early() {
-    let film = Film { frames: vec![MS(1); 10], period: MS(5), refresh: MS(1) };
+    let film = FrameSequence { frames: vec![MS(1); 10], period: MS(5), refresh: MS(1) };
     let members = vec![other("v", |context: &mut LoadContext| player(context, &film))];
     let ended = together(members, &Place::Anywhere, Span::from_s(20), &mut |_| true).unwrap();
     let shown = &ended.values[0];

@@ -75,7 +75,7 @@ fn a_reservation_is_the_wcet_and_a_margin_within_the_deadline() {
 }
 
 #[test]
-fn what_the_kernel_cannot_do_is_refused_by_name() {
+fn strategies_that_the_kernel_cannot_run_are_refused_by_name() {
     let refused = |system: &System| {
         let error = map(system, NodeId(0), &options(), &LIMITS, 4).unwrap_err();
         assert_eq!(error.exit_code(), 3);

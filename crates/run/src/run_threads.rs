@@ -11,7 +11,7 @@ use takt_linux::{Class, Epoch, SchedError, clock, futex, sched, thread};
 use takt_model::{Span, Time};
 
 use crate::error::RunError;
-use crate::handlers::Duty;
+use crate::handlers::TaskHandler;
 use crate::lanes::{Lane, Shared};
 use crate::mapping::MappedTask;
 use crate::threads::live;
@@ -44,7 +44,7 @@ impl RunThreads {
         &mut self,
         mapped: &MappedTask,
         cpus: Vec<u32>,
-        work: (Work, Option<Duty>),
+        work: (Work, Option<TaskHandler>),
         partitions: Option<&Arc<Partitions>>,
     ) -> Result<(), RunError> {
         let index = self.handles.len();

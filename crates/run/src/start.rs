@@ -22,9 +22,9 @@ use crate::account::{Account, AccountSummary, watched};
 use crate::contract::ServerBackEnd;
 use crate::deadline::{self, account::WithServers};
 use crate::error::{RunError, grant};
-use crate::foreign::{self, Foreigners};
+use crate::foreign::{self, ExistingThreads};
 use crate::handle::{RunHandle, Running};
-use crate::handlers::{Duty, Handlers};
+use crate::handlers::{Handlers, TaskHandler};
 use crate::kernel::{Kernel, TraceError, buffer, buffer_of};
 use crate::lanes::{Guests, Lane, Role, Shared};
 use crate::manager::{self, COMPONENTS_MAX, Managed, TASKS_MAX};
@@ -346,12 +346,12 @@ impl Prepared {
             })
             .collect::<Result<Vec<_>, _>>()?;
         // Before the threads, so that it ends after them.
-        let mut foreigners = Foreigners::adopt(self, cpus)?;
+        let mut existing_threads = ExistingThreads::adopt(self, cpus)?;
         let mut serving = match &self.served {
             Some(plan) => Some(Serving::open(self, plan, cpus, served::admit)?),
             None => None,
         };
-        let found = (live.as_ref(), foreigners.as_mut());
+        let found = (live.as_ref(), existing_threads.as_mut());
         let mut shared = self.shared(&mapped, &tasks, found, (cpus, handle.is_some()));
         if let Some(serving) = &serving {
             for (slot, (lane, task)) in shared.lanes.iter_mut().zip(&tasks).enumerate() {
@@ -374,12 +374,12 @@ impl Prepared {
         let names = tasks.iter().map(|task| &task.name).chain(beside.iter().map(|(_, name)| name)).cloned();
         let mut threads = RunThreads::new(shared.clone(), names.collect());
         let mut duties = duties(&tasks, &shared.lanes, (live.as_ref(), sync.flatten()), &mut handlers)?;
-        for (((mapped, work), lane), duty) in mapped.iter().zip(works).zip(&shared.lanes).zip(&mut duties) {
+        for (((mapped, work), lane), task_handler) in mapped.iter().zip(works).zip(&shared.lanes).zip(&mut duties) {
             if !lane.role.has_thread() {
                 threads.skip();
                 continue;
             }
-            threads.spawn(mapped, kernel_cpus(cpus, &mapped.cpus), (work, duty.take()), partitions)?;
+            threads.spawn(mapped, kernel_cpus(cpus, &mapped.cpus), (work, task_handler.take()), partitions)?;
         }
         for (mapped, name) in beside {
             let work = Work::new(Bytes::default()).ok_or(RunError::Memory { task: name, bytes: 0 })?;
@@ -413,7 +413,7 @@ impl Prepared {
         let source = serving.as_ref().zip(self.served.as_ref()).map(|(serving, plan)| {
             news::ServerSource::new(serving.scheduler(), self.system.clone(), epoch, plan, cpus)
         });
-        let sink = &mut news::WithNews::new(sink, self.node.0, source);
+        let sink = &mut news::WithServerEvents::new(sink, self.node.0, source);
         let open = handle.map(|handle| self.open_to(handle, &shared, cpus));
 
         let mut account = if self.managed.is_some() {
@@ -428,8 +428,8 @@ impl Prepared {
         loop {
             shared.served_until(epoch.now().saturating_sub(TOLD_LATE));
             account.look(LOOK, &shared.lanes, shared.end());
-            if let Some(foreigners) = &mut foreigners {
-                foreigners.rescan(&shared);
+            if let Some(existing_threads) = &mut existing_threads {
+                existing_threads.rescan(&shared);
             }
             let now = epoch.now();
             progress(now.min(shared.end()));
@@ -456,7 +456,7 @@ impl Prepared {
                 if silent.is_some() {
                     shared.end_ns.fetch_min(now.as_ns(), Ordering::AcqRel);
                     // The manager does not respond. Release the existing threads now.
-                    returned = foreigners.take().map(|held| held.give_back(&shared));
+                    returned = existing_threads.take().map(|held| held.give_back(&shared));
                 }
             }
             if threads.all_through() && now >= shared.end() {
@@ -471,7 +471,7 @@ impl Prepared {
         }
         threads.join()?;
         shared.served_until(Time::MAX);
-        let returned = returned.or_else(|| foreigners.map(|held| held.give_back(&shared)));
+        let returned = returned.or_else(|| existing_threads.map(|held| held.give_back(&shared)));
         let (mut foreign, returned) = returned.unwrap_or_default();
         notes.extend(returned);
         let lasted = shared.end().saturating_since(Time::ZERO);
@@ -537,7 +537,7 @@ impl Prepared {
         &self,
         mapped: &[MappedTask],
         tasks: &[&Task],
-        (live, foreigners): (Option<&Arc<NodeLive>>, Option<&mut Foreigners>),
+        (live, existing_threads): (Option<&Arc<NodeLive>>, Option<&mut ExistingThreads>),
         (cpus, has_guests): (&[u32], bool),
     ) -> Shared {
         let mut lanes: Vec<Lane> = mapped
@@ -557,8 +557,8 @@ impl Prepared {
             }
         }
         if let Some(managed) = &self.managed {
-            if let Some(foreigners) = foreigners {
-                foreigners.take_seats(&mut lanes);
+            if let Some(existing_threads) = existing_threads {
+                existing_threads.take_seats(&mut lanes);
             }
             let records = manager::records(&self.system, self.node, managed);
             managed.add_to(&mut lanes, (self.node, cpus), records, live);
@@ -629,7 +629,7 @@ fn duties(
     lanes: &[Lane],
     (live, mut sync): (Option<&Arc<NodeLive>>, Option<SyncJob>),
     handlers: &mut Handlers,
-) -> Result<Vec<Option<Duty>>, RunError> {
+) -> Result<Vec<Option<TaskHandler>>, RunError> {
     let mut duties = Vec::new();
     for ((slot, task), lane) in (0..).zip(tasks).zip(lanes) {
         let is_sync = live.is_some_and(|live| live.plan.parts.get(slot as usize) == Some(&Part::Sync));
@@ -637,9 +637,9 @@ fn duties(
         let is_free = lane.role.has_thread() && sync.is_none();
         let handler = if is_free { handlers.take(&task.name) } else { None };
         duties.push(match (handler, live, sync) {
-            (Some(handler), Some(live), _) => Some(Duty::of_flow(handler, live, slot)),
-            (Some(handler), None, _) => Some(Duty::new(handler)),
-            (None, _, Some(sync)) => Some(Duty::new(Box::new(move |_| sync.run()))),
+            (Some(handler), Some(live), _) => Some(TaskHandler::of_flow(handler, live, slot)),
+            (Some(handler), None, _) => Some(TaskHandler::new(handler)),
+            (None, _, Some(sync)) => Some(TaskHandler::new(Box::new(move |_| sync.run()))),
             (None, ..) => None,
         });
     }

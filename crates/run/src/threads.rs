@@ -19,7 +19,7 @@ use takt_linux::{Class, ClassGuard, Epoch, SchedError, clock, futex, sched};
 use takt_model::draw::{Arrivals, Draw, Releases};
 use takt_model::{Span, Task, Time};
 
-use crate::handlers::{Duty, JobTimes};
+use crate::handlers::{JobTimes, TaskHandler};
 use crate::lanes::{Kind, Lane, Record, Role, Shared};
 use crate::manager::helpers::{look, send};
 use crate::manager::seat::Seat;
@@ -40,13 +40,13 @@ impl Drop for MarkEnded<'_> {
 pub(crate) fn live(
     shared: &Shared,
     lane: &Lane,
-    (mut work, duty): (Work, Option<Duty>),
+    (mut work, task_handler): (Work, Option<TaskHandler>),
     enter_cpus: impl FnOnce() -> Result<(), SchedError>,
     ready: impl FnOnce(Result<(), SchedError>),
 ) {
     let _ended = MarkEnded(lane);
     lane.tid.store(Tid::current().get(), Ordering::Release);
-    let office = if let Role::Manager(manager) = &lane.role { manager.office(shared) } else { None };
+    let setup = if let Role::Manager(manager) = &lane.role { manager.setup(shared) } else { None };
     let _obedience = if let Role::Managed(seat) = &lane.role { Some(seat.freezer.obey()) } else { None };
     let entered = enter_cpus().and_then(|()| {
         takt_linux::memory::prefault_stack::<STACK_TOUCHED>();
@@ -66,11 +66,11 @@ pub(crate) fn live(
         Err(error) => return ready(Err(error)),
     };
     let Some(epoch) = wait_for_go(&shared.go, &shared.epoch) else { return };
-    if let (Role::Manager(manager), Some(office)) = (&lane.role, office) {
-        return manager.run(shared, lane, office, epoch);
+    if let (Role::Manager(manager), Some(setup)) = (&lane.role, setup) {
+        return manager.run(shared, lane, setup, epoch);
     }
     match &lane.role {
-        Role::Sentry(seat) => seat.run(shared, epoch),
+        Role::IdleDetector(seat) => seat.run(shared, epoch),
         Role::Look(manager) => look(shared, *manager, epoch),
         Role::Sender(manager) => send(shared, *manager, epoch),
         _ => {}
@@ -80,14 +80,15 @@ pub(crate) fn live(
     }
     let Some(task) = shared.task(lane.task) else { return };
     let draw = Draw::new(shared.seed, &task.name);
-    let is_source = duty.as_ref().is_some_and(|duty| duty.hop().unwrap_or(0) == 0) && task.after.is_empty();
+    let is_source =
+        task_handler.as_ref().is_some_and(|task_handler| task_handler.hop().unwrap_or(0) == 0) && task.after.is_empty();
     let mut thread = Thread {
         shared,
         lane,
         epoch,
         task,
         work,
-        duty,
+        task_handler,
         told: is_source.then(|| released_from(shared, task, draw)),
         draw,
         last: Time::ZERO,
@@ -124,7 +125,7 @@ struct Thread<'a> {
     task: &'a Task,
     work: Work,
     /// Carries out the jobs in place of the work.
-    duty: Option<Duty>,
+    task_handler: Option<TaskHandler>,
     /// The releases that the handler of a first task is told of.
     told: Option<Releases<'a>>,
     draw: Draw,
@@ -144,7 +145,7 @@ impl<'a> Thread<'a> {
         let mut tell = move || {
             let Some((membership, jobs)) = &mut told else { return };
             if let Some(job) = jobs.next_if(|_| true) {
-                membership.tell(epoch, job.release, job.arrival.saturating_add(deadline));
+                membership.announce_job(epoch, job.release, job.arrival.saturating_add(deadline));
             }
         };
         // The next job to run, and how many have been released.
@@ -255,11 +256,11 @@ impl<'a> Thread<'a> {
     /// Works on a job until it is complete, or until `end`. The demand of a program's job is its CPU time.
     fn work_on(&mut self, number: u64, before: Span, end: impl Fn() -> Time) -> (Worked, Span) {
         let times = self.times(number);
-        let Some(duty) = &mut self.duty else {
+        let Some(task_handler) = &mut self.task_handler else {
             let demand = self.draw.exec(self.task, number);
             return (self.work.until(before.saturating_add(demand), self.epoch, end), demand);
         };
-        duty.run(number, times, self.epoch);
+        task_handler.run(number, times, self.epoch);
         let worked = if end() == Time::ZERO { Worked::Stopped } else { Worked::Done };
         (worked, clock::thread_cpu().saturating_sub(before))
     }
@@ -271,7 +272,7 @@ impl<'a> Thread<'a> {
                 while told.next_if(|job| job.number < number).is_some() {}
                 told.next_if(|job| job.number == number).map(|job| (job.arrival, job.release))?
             }
-            None => self.duty.as_ref()?.released(number)?,
+            None => self.task_handler.as_ref()?.released(number)?,
         };
         Some(JobTimes { arrival, release, deadline: arrival.saturating_add(self.task.deadline) })
     }

@@ -205,7 +205,7 @@ fn an_overrun_of_a_job_that_never_completes_is_seen() {
 }
 
 #[test]
-fn what_admission_refuses_says_so_and_leaves_nothing() {
+fn a_run_that_admission_refuses_leaves_no_reservation() {
     let _alone = alone();
     let cpus = sched::affinity().len() as u32;
     let tasks = (0..=cpus).map(|i| task(&format!("t{i}"), 20, 18_000)).collect();
@@ -427,7 +427,7 @@ fn cpusets() -> Option<(String, Vec<String>)> {
 
 /// Until the bandwidth of ended threads is booked no more. A timer takes it back at most a period after an exit, which
 /// may wait for a budget. A sleep on each CPU ends after the timers that were due before. Periods here are up to 50 ms.
-fn settle() {
+fn await_bandwidth() {
     let on_each_cpu = || {
         takt_linux::clock::pause(ms(110));
         for cpu in sched::affinity() {
@@ -451,7 +451,7 @@ fn bandwidth() -> Option<Vec<String>> {
     let lines = |text: &str| {
         text.lines().filter(|line| line.contains("total_bw")).map(|line| line.trim().to_owned()).collect::<Vec<_>>()
     };
-    settle();
+    await_bandwidth();
     // Two equal readings mean that it has settled.
     let mut last = lines(&String::from_utf8_lossy(&read()?.stdout));
     for _ in 0..20 {

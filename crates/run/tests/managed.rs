@@ -403,7 +403,7 @@ fn late_jobs_are_dropped_and_chains_go_on_inside_a_component() {
 }
 
 #[test]
-fn what_no_manager_can_do_is_refused_with_a_remedy() {
+fn systems_that_no_manager_can_run_are_refused_with_a_remedy() {
     let _alone = alone();
     let refused = |system: &System, options: &RunOptions| {
         let error = run(system, options, &mut Events::new()).unwrap_err();

@@ -418,7 +418,7 @@ fn deadlines_through_the_broker_are_missed_less_by_edf_than_by_fifo() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused() {
+fn impossible_probes_are_refused() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let here = silent.local_addr().unwrap();
     let refused = |spec: &ProbeSpec| probe(spec, &|| false, &mut |_| {}).unwrap_err();

@@ -181,7 +181,7 @@ fn best_effort_is_witnessed_too() {
 }
 
 #[test]
-fn whoever_wants_no_record_gets_none() {
+fn a_run_with_trace_never_records_nothing() {
     let _alone = alone();
     let system = System::local(1, Builtin::Fifo, vec![task("a", 20, 1)]);
     let mut events = Events::new();
@@ -381,7 +381,7 @@ fn a_program_is_told_why_its_jobs_were_late() {
 /// The kernel throttles real-time threads that have used 95 % of a second, and gives the CPU to
 /// ordinary threads (`sched_rt_runtime_us`, or the server for ordinary threads).
 #[test]
-fn what_the_kernel_throttles_is_warned_of_and_late_for_no_load_of_its_own() {
+fn throttling_causes_a_warning_and_is_not_load() {
     let _alone = alone();
     let limits = takt_linux::machine::Limits::read();
     if !(1..=950_000).contains(&limits.rt_runtime_us) || limits.rt_period_us != 1_000_000 {

@@ -19,13 +19,13 @@
 mod clock;
 mod decider;
 mod difference;
+mod lanes;
 mod messages;
 mod network;
 mod node;
 mod routes;
 mod thefts;
 pub mod traffic;
-mod wires;
 mod world;
 pub mod worst;
 

@@ -97,7 +97,7 @@ pub(crate) enum MessageEffect {
 /// A way by which messages leave a node.
 #[derive(Clone, Debug)]
 pub(crate) struct LaneWire {
-    /// Index of its wire in the network.
+    /// Index of its lane in the network.
     pub(crate) wire: u32,
     /// The effect of its messages.
     pub(crate) then: MessageEffect,
@@ -168,7 +168,7 @@ pub(crate) struct NodeMessages {
     /// By slot: the latest nominal arrival of a later hop. Deadlines of a flow keep their order.
     pub(crate) latest: Vec<Time>,
     pub(crate) jobs: VecDeque<HopJob>,
-    /// Messages that the sending task has sent, each with its wire.
+    /// Messages that the sending task has sent, each with its lane.
     pub(crate) outbox: Vec<(u32, Message)>,
 }
 

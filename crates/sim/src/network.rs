@@ -1,7 +1,7 @@
 //! The network between nodes: the machines of takt-net and the packets under way in them.
 //!
 //! A message with a written delay passes a link. A message whose delay is `"auto"` passes the egress
-//! of its sender, the ports on its way, and a link without delay. Each machine has one entry of the
+//! of its sender, the ports on its route, and a link without delay. Each machine has one entry of the
 //! calendar: first the egresses, then the ports, then the links. So at one instant all packets that
 //! leave an egress have come to a port before the port serves its line.
 //!
@@ -20,8 +20,8 @@ use takt_policy::Times;
 use crate::clock::NodeClock;
 use crate::messages::Message;
 
-/// The way of messages from one node to another.
-pub(crate) struct Way {
+/// The route of messages from one node to another.
+pub(crate) struct Route {
     /// The receiving node.
     pub(crate) to: u32,
     /// Index of the sender's egress; `None`: the delay is written.
@@ -35,12 +35,12 @@ pub(crate) struct Way {
 }
 
 /// The properties of a lane's messages that machines need.
-pub(crate) struct Wire {
-    /// Index of their way.
-    pub(crate) way: u32,
+pub(crate) struct LaneProperties {
+    /// Index of their route.
+    pub(crate) route: u32,
     /// Their place in the sender's egress; `None`: they go straight to the link.
     pub(crate) queue: Option<Queue>,
-    /// Draws of their processing, by port of the way.
+    /// Draws of their processing, by port of the route.
     pub(crate) draws: Vec<Draw>,
 }
 
@@ -54,9 +54,9 @@ pub(crate) struct Queue {
 }
 
 /// A message under way.
-struct Flight {
+struct MessageInTransit {
     message: Message,
-    wire: u32,
+    lane: u32,
     /// Ports that it has come to.
     passed: usize,
 }
@@ -72,7 +72,7 @@ pub(crate) enum Outcome {
 }
 
 /// The state that a machine may change at an instant, besides its own.
-pub(crate) struct Turn<'a> {
+pub(crate) struct Effects<'a> {
     pub(crate) at: Time,
     pub(crate) calendar: &'a mut Times,
     pub(crate) out: &'a mut Vec<(Outcome, Message)>,
@@ -84,10 +84,10 @@ pub(crate) struct Network {
     pub(crate) egresses: Vec<Egress>,
     pub(crate) ports: Vec<Port>,
     pub(crate) links: Vec<Link>,
-    pub(crate) ways: Vec<Way>,
-    pub(crate) wires: Vec<Wire>,
+    pub(crate) routes: Vec<Route>,
+    pub(crate) lanes: Vec<LaneProperties>,
     /// By tag of the packet.
-    flights: Vec<Flight>,
+    in_transit: Vec<MessageInTransit>,
     free: Vec<u64>,
     of_egress: Vec<EgressDecision>,
     of_port: Vec<PortDecision>,
@@ -107,16 +107,16 @@ impl Network {
         }
     }
 
-    /// The sending task of a node with this clock gives a message to its wire.
-    pub(crate) fn send(&mut self, wire: u32, message: Message, clock: NodeClock, turn: &mut Turn<'_>) {
-        let tag = self.free.pop().unwrap_or(self.flights.len() as u64);
-        let flight = Flight { message, wire, passed: 0 };
-        match self.flights.get_mut(tag as usize) {
+    /// The sending task of a node with this clock gives a message to its lane.
+    pub(crate) fn send(&mut self, lane: u32, message: Message, clock: NodeClock, turn: &mut Effects<'_>) {
+        let tag = self.free.pop().unwrap_or(self.in_transit.len() as u64);
+        let flight = MessageInTransit { message, lane, passed: 0 };
+        match self.in_transit.get_mut(tag as usize) {
             Some(place) => *place = flight,
-            None => self.flights.push(flight),
+            None => self.in_transit.push(flight),
         }
-        let Wire { way, queue, .. } = &self.wires[wire as usize];
-        let egress = self.ways[*way as usize].egress;
+        let LaneProperties { route, queue, .. } = &self.lanes[lane as usize];
+        let egress = self.routes[*route as usize].egress;
         let (Some(queue), Some(egress)) = (queue, egress) else {
             let packet = Packet { stream: 0, bytes: Bytes::new(0), deadline: Time::MAX, tag };
             return self.pass_on(packet, turn);
@@ -128,7 +128,7 @@ impl Network {
     }
 
     /// The time of a machine's entry has come.
-    pub(crate) fn wake(&mut self, entry: u32, turn: &mut Turn<'_>) {
+    pub(crate) fn wake(&mut self, entry: u32, turn: &mut Effects<'_>) {
         let (egresses, ports) = (self.egresses.len() as u32, self.ports.len() as u32);
         match entry.checked_sub(egresses) {
             None => self.egress(entry, EgressEvent::Wake, turn),
@@ -137,7 +137,7 @@ impl Network {
         }
     }
 
-    fn egress(&mut self, index: u32, event: EgressEvent, turn: &mut Turn<'_>) {
+    fn egress(&mut self, index: u32, event: EgressEvent, turn: &mut Effects<'_>) {
         let mut decisions = std::mem::take(&mut self.of_egress);
         let egress = &mut self.egresses[index as usize];
         egress.on_event(turn.at, event, &mut decisions);
@@ -145,7 +145,7 @@ impl Network {
         for decision in decisions.drain(..) {
             match decision {
                 EgressDecision::Start { packet, .. } if !packet.is_background() => {
-                    let message = self.flights[packet.tag as usize].message;
+                    let message = self.in_transit[packet.tag as usize].message;
                     turn.out.push((Outcome::Transmit(packet.bytes), message));
                 }
                 EgressDecision::End { packet, .. } if !packet.is_background() => {
@@ -159,14 +159,14 @@ impl Network {
     }
 
     /// The last bit of a packet has left a line, or the sending task: it comes to the next machine.
-    fn pass_on(&mut self, packet: Packet, turn: &mut Turn<'_>) {
-        let flight = &mut self.flights[packet.tag as usize];
-        let wire = &self.wires[flight.wire as usize];
-        let way = &self.ways[wire.way as usize];
+    fn pass_on(&mut self, packet: Packet, turn: &mut Effects<'_>) {
+        let flight = &mut self.in_transit[packet.tag as usize];
+        let lane = &self.lanes[flight.lane as usize];
+        let route = &self.routes[lane.route as usize];
         let (message, number) = (flight.message, flight.message.instance);
-        let port = way.ports.get(flight.passed).filter(|_| wire.queue.is_some());
+        let port = route.ports.get(flight.passed).filter(|_| lane.queue.is_some());
         if let Some((port, pair)) = port.copied() {
-            let latency_draw = message.bits(wire.draws[flight.passed], Purpose::Processing);
+            let latency_draw = message.bits(lane.draws[flight.passed], Purpose::Processing);
             flight.passed += 1;
             let event = PortEvent::Arrive { packet, pair, latency_draw };
             return self.port(port, event, turn);
@@ -174,13 +174,13 @@ impl Network {
         let event = LinkEvent::Send {
             packet,
             number,
-            delay: message.delay(way.delay),
+            delay: message.delay(route.delay),
             loss_draw: message.draw.bits(Purpose::Loss, number),
         };
-        self.link(way.link, event, turn);
+        self.link(route.link, event, turn);
     }
 
-    fn port(&mut self, index: u32, event: PortEvent, turn: &mut Turn<'_>) {
+    fn port(&mut self, index: u32, event: PortEvent, turn: &mut Effects<'_>) {
         let mut decisions = std::mem::take(&mut self.of_port);
         let port = &mut self.ports[index as usize];
         port.on_event(turn.at, event, &mut decisions);
@@ -194,7 +194,7 @@ impl Network {
         self.of_port = decisions;
     }
 
-    fn link(&mut self, index: u32, event: LinkEvent, turn: &mut Turn<'_>) {
+    fn link(&mut self, index: u32, event: LinkEvent, turn: &mut Effects<'_>) {
         let mut decisions = std::mem::take(&mut self.of_link);
         let link = &mut self.links[index as usize];
         link.on_event(turn.at, event, &mut decisions);
@@ -203,8 +203,8 @@ impl Network {
         for decision in decisions.drain(..) {
             match decision {
                 LinkDecision::Deliver(packet) => {
-                    let (way, message) = self.land(packet);
-                    turn.out.push((Outcome::Arrive(self.ways[way as usize].to), message));
+                    let (route, message) = self.land(packet);
+                    turn.out.push((Outcome::Arrive(self.routes[route as usize].to), message));
                 }
                 LinkDecision::Drop(packet, why) => self.lose(packet, why, turn),
             }
@@ -212,7 +212,7 @@ impl Network {
         self.of_link = decisions;
     }
 
-    fn lose(&mut self, packet: Packet, why: DropReason, turn: &mut Turn<'_>) {
+    fn lose(&mut self, packet: Packet, why: DropReason, turn: &mut Effects<'_>) {
         let (_, message) = self.land(packet);
         let cause = match why {
             DropReason::Overflow => DropCause::Full,
@@ -226,7 +226,7 @@ impl Network {
     /// A message is no longer under way. The answer is its way and itself.
     fn land(&mut self, packet: Packet) -> (u32, Message) {
         self.free.push(packet.tag);
-        let flight = &self.flights[packet.tag as usize];
-        (self.wires[flight.wire as usize].way, flight.message)
+        let flight = &self.in_transit[packet.tag as usize];
+        (self.lanes[flight.lane as usize].route, flight.message)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use takt_log::{CancelCause, Definition, Event, JobKey, Parent, ServerDef, Sink};
 use takt_model::{Arrivals, Arriving, Costs, Draw, Exec, NodeId, Span, System, Task, TaskId, Time};
-use takt_policy::{self as policy, Decision, Due, Link, ServerChange, Times};
+use takt_policy::{self as policy, Decision, Link, ReadyInstance, ServerChange, Times};
 
 use crate::decider::Decider;
 use crate::messages::{Message, NodeMessages};
@@ -376,7 +376,13 @@ impl<'a, D: Decider> NodeSim<'a, D> {
         Ok(())
     }
 
-    fn release_successor<S: Sink>(&mut self, slot: u32, due: Due, now: Time, sink: &mut S) -> Result<(), SimError> {
+    fn release_successor<S: Sink>(
+        &mut self,
+        slot: u32,
+        due: ReadyInstance,
+        now: Time,
+        sink: &mut S,
+    ) -> Result<(), SimError> {
         if !due.shed {
             return self.release(slot, due.number, now, due.origin, now, sink);
         }

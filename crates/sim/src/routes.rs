@@ -11,7 +11,7 @@ use takt_net::{
     QueueSpec,
 };
 
-use crate::network::{Network, Queue, Way, Wire};
+use crate::network::{LaneProperties, Network, Queue, Route};
 use crate::{MESSAGES_MAX, SimError};
 
 /// The link and the ports between two nodes.
@@ -54,28 +54,28 @@ impl<'a> Routes<'a> {
         }
     }
 
-    /// The way between two nodes, if a network or a flow goes there.
-    pub(crate) fn known_way(&mut self, from: NodeId, to: NodeId) -> Result<Option<u32>, SimError> {
+    /// The route between two nodes, if a network or a flow goes there.
+    pub(crate) fn known_route(&mut self, from: NodeId, to: NodeId) -> Result<Option<u32>, SimError> {
         let known = self.pairs.contains_key(&(from, to)) || !self.system.networks_between(from, to).is_empty();
-        known.then(|| self.way(from, to)).transpose()
+        known.then(|| self.route(from, to)).transpose()
     }
 
-    /// The way between two nodes.
-    pub(crate) fn way(&mut self, from: NodeId, to: NodeId) -> Result<u32, SimError> {
-        if let Some(way) = self.pairs.get(&(from, to)) {
-            return Ok(*way);
+    /// The route between two nodes.
+    pub(crate) fn route(&mut self, from: NodeId, to: NodeId) -> Result<u32, SimError> {
+        if let Some(route) = self.pairs.get(&(from, to)) {
+            return Ok(*route);
         }
         let passage = passage(self.system, from, to)?;
         let spec = LinkSpec { delays: passage.delays, loss: passage.loss, packets_max: MESSAGES_MAX };
         let link = self.network.links.len() as u32;
         self.network.links.push(Link::new(spec)?);
-        let mut way = Way { to: to.0, egress: None, ports: Vec::new(), link, delay: passage.delay };
+        let mut route = Route { to: to.0, egress: None, ports: Vec::new(), link, delay: passage.delay };
         if let Some(through) = passage.computed {
-            way.egress = Some(self.egress(from)?);
-            way.ports = through.into_iter().map(|port| self.port(port)).collect();
+            route.egress = Some(self.egress(from)?);
+            route.ports = through.into_iter().map(|port| self.port(port)).collect();
         }
-        let index = self.network.ways.len() as u32;
-        self.network.ways.push(way);
+        let index = self.network.routes.len() as u32;
+        self.network.routes.push(route);
         self.pairs.insert((from, to), index);
         Ok(index)
     }
@@ -106,17 +106,17 @@ impl<'a> Routes<'a> {
         (index, *pairs - 1)
     }
 
-    /// The wire of messages without a size, which wait for no other: straight over the link of a way.
-    pub(crate) fn straight(&mut self, way: u32) -> u32 {
-        self.network.wires.push(Wire { way, queue: None, draws: Vec::new() });
-        self.network.wires.len() as u32 - 1
+    /// The lane of messages without a size, which wait for no other: straight over the link of a route.
+    pub(crate) fn straight(&mut self, route: u32) -> u32 {
+        self.network.lanes.push(LaneProperties { route, queue: None, draws: Vec::new() });
+        self.network.lanes.len() as u32 - 1
     }
 
-    /// The wire of a task's messages of this size by this way. A message releases a job that is due
+    /// The lane of a task's messages of this size by this route. A message releases a job that is due
     /// `allowance` after its sender.
-    pub(crate) fn wire(&mut self, way: u32, task: &str, bytes: Bytes, allowance: Span, reply: bool) -> u32 {
-        let Way { egress, ports, .. } = &self.network.ways[way as usize];
-        let Some(egress) = *egress else { return self.straight(way) };
+    pub(crate) fn lane(&mut self, route: u32, task: &str, bytes: Bytes, allowance: Span, reply: bool) -> u32 {
+        let Route { egress, ports, .. } = &self.network.routes[route as usize];
+        let Some(egress) = *egress else { return self.straight(route) };
         let port = |(port, _): &(u32, u32)| &self.system.ports[self.ports[*port as usize].0.index()].name;
         let draws = ports.iter().map(|at| Draw::new(self.seed, &format!("{task} at {}", port(at)))).collect();
         let (node, streams) = &mut self.egresses[egress as usize];
@@ -128,8 +128,8 @@ impl<'a> Routes<'a> {
             allowance,
         };
         *streams += 1;
-        self.network.wires.push(Wire { way, queue: Some(queue), draws });
-        self.network.wires.len() as u32 - 1
+        self.network.lanes.push(LaneProperties { route, queue: Some(queue), draws });
+        self.network.lanes.len() as u32 - 1
     }
 
     /// All machines.

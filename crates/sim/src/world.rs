@@ -16,10 +16,10 @@ use takt_model::{Draw, FlowId, NodeId, Span, Time, flows::Lowered};
 use takt_policy::Times;
 
 use crate::clock::{At, NodeClock, TrueTime};
+use crate::lanes::Lanes;
 use crate::messages::Message;
-use crate::network::{Outcome, Turn};
+use crate::network::{Effects, Outcome};
 use crate::traffic::Traffic;
-use crate::wires::Wires;
 use crate::{AnyNode, SimError, SimOptions, SimSummary, by_node};
 
 /// Simulates a system with flows or table tasks.
@@ -38,21 +38,21 @@ pub(crate) fn simulate<S: Sink>(
     let end = Time::ZERO + options.duration;
     let clocks: Rc<[NodeClock]> =
         (system.nodes.iter()).map(|node| NodeClock::draw(system.clock, Draw::new(options.seed, &node.name))).collect();
-    let mut wires = Wires::new(lowered, options.seed, traffic)?;
+    let mut lanes = Lanes::new(lowered, options.seed, traffic)?;
     let tasks = by_node(system);
     let mut nodes = Vec::with_capacity(system.nodes.len());
     for id in (0..system.nodes.len() as u32).map(NodeId) {
         let until = clocks[id.index()].local(end);
         let of = &tasks[id.index()];
-        let mut node = match wires.frame(id, of) {
+        let mut node = match lanes.frame(id, of) {
             Some(spec) => AnyNode::cyclic(system, id, of, spec, options.seed, until, sink.wants_misses()),
             None => AnyNode::new(system, id, of, options.seed, until, sink.wants_misses())?,
         };
-        let messages = wires.messages(id, of, &clocks)?;
+        let messages = lanes.messages(id, of, &clocks)?;
         node.connect(messages);
         nodes.push(node);
     }
-    let mut network = wires.network()?;
+    let mut network = lanes.network()?;
     let first = network.machines();
     let mut calendar = Times::never(first + nodes.len());
     network.plan(&mut calendar);
@@ -67,7 +67,7 @@ pub(crate) fn simulate<S: Sink>(
         if at > end {
             break;
         }
-        let mut turn = Turn { at, calendar: &mut calendar, out: &mut out };
+        let mut turn = Effects { at, calendar: &mut calendar, out: &mut out };
         if let Some(i) = (entry as usize).checked_sub(first) {
             let (node, clock) = (&mut nodes[i], clocks[i]);
             if let Some(now) = node.next_instant() {

@@ -310,7 +310,7 @@ fn messages_are_sent_received_or_dropped_and_streams_keep_their_order() {
 
 /// Servers report payments at the end. A slow clock shows the reading of the end before the end.
 #[test]
-fn what_servers_paid_at_the_end_comes_after_the_last_arrival() {
+fn final_charges_of_servers_follow_the_last_arrival() {
     const TINY: &str = r#"
 takt = 1
 [[node]]

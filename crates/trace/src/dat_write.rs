@@ -79,7 +79,7 @@ const OPTION_CLOCK: u64 = 4;
 
 impl DatHead<'_> {
     fn encode(&self) -> Vec<u8> {
-        let mut out = Out { bytes: Vec::new(), endian: self.endian };
+        let mut out = DatBuffer { bytes: Vec::new(), endian: self.endian };
         out.bytes.extend(crate::dat::MAGIC);
         out.bytes.extend(b"6\0");
         out.bytes.push(u8::from(self.endian == Endian::Big));
@@ -124,12 +124,12 @@ impl DatHead<'_> {
     }
 }
 
-struct Out {
+struct DatBuffer {
     bytes: Vec<u8>,
     endian: Endian,
 }
 
-impl Out {
+impl DatBuffer {
     fn number(&mut self, value: u64, size: usize) {
         put(&mut self.bytes, self.endian, value, size);
     }
@@ -192,7 +192,7 @@ impl<F: Read + Write + Seek> DatWriter<F> {
         self.file.seek(SeekFrom::Start(place.saturating_add(taken)))?;
         self.file.write_all(&pages[..fitting as usize])?;
         self.taken[cpu as usize] += fitting;
-        self.tell(cpu as usize, place)?;
+        self.write_row(cpu as usize, place)?;
         Ok(fitting == pages.len() as u64)
     }
 
@@ -221,7 +221,7 @@ impl<F: Read + Write + Seek> DatWriter<F> {
                 self.file.write_all(some)?;
                 done += some.len() as u64;
             }
-            self.tell(cpu, end)?;
+            self.write_row(cpu, end)?;
             end += taken;
         }
         self.file.flush()?;
@@ -229,7 +229,7 @@ impl<F: Read + Write + Seek> DatWriter<F> {
     }
 
     /// A CPU's row of the table, in one write.
-    fn tell(&mut self, cpu: usize, place: u64) -> io::Result<()> {
+    fn write_row(&mut self, cpu: usize, place: u64) -> io::Result<()> {
         let mut row = Vec::with_capacity(16);
         put(&mut row, self.endian, place, 8);
         put(&mut row, self.endian, self.taken[cpu], 8);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_killed_between_two_writes_leaves_a_sound_file() {
+    fn a_kill_between_two_writes_leaves_a_sound_file() {
         let endian = Endian::Little;
         let watched = Watched { file: Cursor::new(Vec::new()), after: Vec::new() };
         let mut writer = DatWriter::new(watched, &head(endian), 6 * PAGE as u64).unwrap();

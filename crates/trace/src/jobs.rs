@@ -394,7 +394,7 @@ impl Rebuilder {
         let works = next.pid != 0
             && self.threads.get_mut(next.pid).is_some_and(|thread| matches!(thread.stage, Stage::Started));
         if let Some(other_threads) = self.other_threads.as_mut().filter(|_| !works) {
-            other_threads.got(cpu, next).iter().for_each(|line| line.tell(STREAM, self.now, sink));
+            other_threads.got(cpu, next).iter().for_each(|line| line.write_to(STREAM, self.now, sink));
         }
     }
 
@@ -704,7 +704,7 @@ impl Rebuilder {
         }
         let pid = self.threads.at(slot).pid;
         if let Some(other_threads) = &mut self.other_threads {
-            other_threads.renamed(pid, comm).iter().for_each(|line| line.tell(STREAM, self.now, sink));
+            other_threads.renamed(pid, comm).iter().for_each(|line| line.write_to(STREAM, self.now, sink));
         }
     }
 

@@ -114,18 +114,18 @@ impl Play {
     fn timer(self, time: u64, cpu: u32, expires: u64) -> Self {
         self.add(time, cpu, Context::Thread, EventKind::Timer { expires })
     }
-    fn told_with(self, options: Options) -> String {
+    fn log_text_with(self, options: Options) -> String {
         let mut rebuilder = Rebuilder::new(Options { monotonic: true, abi: Abi::X86_64, ..options });
         let mut lines = Lines { text: "\n".to_owned(), definitions: rebuilder.definitions() };
         self.events.iter().for_each(|event| rebuilder.event(event, &mut lines));
         lines.text
     }
-    fn told(self) -> String {
-        self.told_with(Options::default())
+    fn log_text(self) -> String {
+        self.log_text_with(Options::default())
     }
     #[track_caller]
     fn is(self, log: &str) {
-        assert_eq!(self.told(), log);
+        assert_eq!(self.log_text(), log);
     }
     /// Thread 1 sleeps from 5 on CPU 0, and its job 0 starts at 11.
     fn with_a_job() -> Self {
@@ -340,7 +340,7 @@ fn a_throttled_thread_goes_on_with_its_job() {
                     .switch(20, 0, left, next)
                     .switch(100, 0, Blocked, pid)
                     .switch(105, 0, Blocked, 0)
-                    .told();
+                    .log_text();
                 let expected = "
 10 release T#0 arrived 10
 11 start T#0 cpu 0
@@ -359,7 +359,7 @@ fn a_throttled_thread_goes_on_with_its_job() {
         .interrupt_wakes(10, 0, 8)
         .switch(11, 0, Ready, 8)
         .switch(20, 0, Preempted, 9)
-        .told();
+        .log_text();
     assert!(told.ends_with("20 preempt h-8#0 cpu 0\n"), "{told}");
 }
 
@@ -499,7 +499,7 @@ fn births_are_no_jobs_and_numbers_are_given_again() {
     };
     let play = born(born(Play::default(), 0), 10);
     let filter = Filter { pids: [5].into(), ..Filter::default() };
-    let told = play.told_with(Options { filter, ..Options::default() });
+    let told = play.log_text_with(Options { filter, ..Options::default() });
     let mut definitions = 0;
     assert_eq!(told.matches("release a-1#0").count(), 2, "two tasks of one name: {told}");
     definitions += told.matches("complete a-1#0").count();
@@ -527,7 +527,7 @@ fn an_id_with_another_name_is_another_thread() {
             .add(21, 0, Context::Thread, arrives(arrived))
             .add(25, 0, Context::Thread, leaves(left))
             .add(30, 0, Context::Hard, wake(later))
-            .told()
+            .log_text()
     };
     let one = told(["a", "a", "a", "b", "b"]);
     assert!(one.contains("20 release a-1#1") && one.ends_with("30 release b-1#2 arrived 30\n"), "a new name: {one}");
@@ -602,7 +602,7 @@ fn interrupts_are_told_by_name() {
         .add(5, 0, Context::Thread, EventKind::IrqExit { irq: 24 })
         .add(6, 1, Context::Thread, EventKind::SoftirqEnter { vec: 3 })
         .add(9, 1, Context::Thread, EventKind::SoftirqExit { vec: 3 })
-        .told();
+        .log_text();
     assert_eq!(
         told,
         "\n0 interrupt enter 24 eth0 cpu 0\n5 interrupt exit 24 eth0 cpu 0\n6 interrupt enter NET_RX cpu 1\n\

@@ -69,7 +69,7 @@ fn threads_of_a_name_that_follow_each_other_share_a_task_after_the_first_thousan
 }
 
 #[test]
-fn where_every_thread_has_a_name_of_its_own_the_last_ones_share_one() {
+fn threads_beyond_the_task_limit_share_one_task() {
     let mut threads = Threads::new(Filter::default());
     let born = TASKS_MAX + 1000;
     (0..born).for_each(|number| threads.lives(1000 + number as Pid % 500, &format!("job {number}")));

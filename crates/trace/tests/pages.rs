@@ -105,7 +105,7 @@ fn write() -> impl Strategy<Value = Write> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn written_pages_are_read_back(
         machine in machine(),
         start in 0_u64..1 << 62,
         lost in proptest::option::of(proptest::option::of(0_u64..1 << 31)),

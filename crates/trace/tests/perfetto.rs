@@ -106,7 +106,7 @@ fn written(events: &[KernelEvent], cpus: u32, draw: &mut Draw) -> Vec<u8> {
 }
 
 #[test]
-fn what_random_machines_tell_is_read_again() {
+fn traces_of_random_machines_are_read_back() {
     let cases = std::env::var("TAKT_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(200);
     let mut events = 0;
     for seed in 0..cases {
@@ -402,7 +402,7 @@ fn no_damage_makes_it_panic() {
 /// installed, it also reads a trace that the package writes now. TAKT_PYTHON names an interpreter
 /// with the package. TAKT_DEMAND_PERFETTO makes a missing package a failure, as CI does.
 #[test]
-fn what_the_published_schema_writes_is_read() {
+fn traces_of_the_published_schema_are_read() {
     let kept = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/schema.perfetto-trace")).unwrap();
     is_what_the_schema_wrote(&kept);
     let python = std::env::var("TAKT_PYTHON").unwrap_or_else(|_| "python3".to_owned());

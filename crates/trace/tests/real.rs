@@ -61,7 +61,7 @@ fn counts_are_those_that_are_known() {
 
 /// The kernel's counters of each CPU stand in a trace.dat; here all are zero.
 #[test]
-fn what_counters_say_was_lost_is_told() {
+fn losses_in_the_kernels_counters_are_reported() {
     let path = format!("{}/tests/data/trappy-raw_trace.dat.gz", env!("CARGO_MANIFEST_DIR"));
     let packed = std::fs::read(path).expect("the fixture is there");
     let mut bytes = unpacked(&packed).expect("the fixture is sound").into_owned();

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_nothing_shorter_longer_or_other() {
+    fn a_header_is_read_back_at_its_exact_length_only() {
         let mut bytes = Vec::new();
         let (right, payload) = (write(&event(b"north"), 15), &b"north"[..]);
         assert_eq!(read(&right, payload, &mut bytes), Ok((event(payload), 15)));

@@ -89,7 +89,7 @@ impl Peers {
     }
 
     /// That was told.
-    pub(crate) fn told(&mut self, turn: PresenceChange, node: u64) {
+    pub(crate) fn mark_reported(&mut self, turn: PresenceChange, node: u64) {
         self.went.remove(&node);
         match turn {
             PresenceChange::Found => self.known.insert(node),
@@ -104,9 +104,9 @@ mod tests {
 
     use super::*;
 
-    fn tell(peers: &mut Peers, connection: u64) -> Vec<(PresenceChange, u64)> {
+    fn report(peers: &mut Peers, connection: u64) -> Vec<(PresenceChange, u64)> {
         let turns = peers.turns(connection);
-        turns.iter().for_each(|(turn, node)| peers.told(*turn, *node));
+        turns.iter().for_each(|(turn, node)| peers.mark_reported(*turn, *node));
         turns
     }
 
@@ -116,21 +116,21 @@ mod tests {
         let mut peers = Peers::new(8);
         let come = |peers: &mut Peers, node| assert!(peers.come(node, 1).is_some());
         (1..=2).for_each(|node| come(&mut peers, node));
-        assert_eq!(tell(&mut peers, 0), [(Found, 1), (Found, 2)], "there before");
-        assert_eq!(tell(&mut peers, 0), []);
+        assert_eq!(report(&mut peers, 0), [(Found, 1), (Found, 2)], "there before");
+        assert_eq!(report(&mut peers, 0), []);
         peers.go(1, 1);
         come(&mut peers, 3);
-        assert_eq!(tell(&mut peers, 0), [(Lost, 1), (Found, 3)]);
+        assert_eq!(report(&mut peers, 0), [(Lost, 1), (Found, 3)]);
         peers.go(2, 1);
         assert_eq!(peers.turns(0), [(Lost, 2)], "which nobody subscribes to: the channel is connected no more");
-        assert_eq!(tell(&mut peers, 1), [(Lost, 2), (Found, 3)], "another connection");
+        assert_eq!(report(&mut peers, 1), [(Lost, 2), (Found, 3)], "another connection");
         peers.go(3, 1);
-        assert_eq!(tell(&mut peers, 1), [(Lost, 3)]);
+        assert_eq!(report(&mut peers, 1), [(Lost, 3)]);
         peers.come(4, 1);
-        assert_eq!(tell(&mut peers, 1), [(Found, 4)]);
+        assert_eq!(report(&mut peers, 1), [(Found, 4)]);
         assert_eq!(peers.turns(2), [(Found, 4)], "another connection, which has no room for it");
-        assert_eq!(tell(&mut peers, 2), [(Found, 4)]);
-        assert_eq!(tell(&mut peers, 2), []);
+        assert_eq!(report(&mut peers, 2), [(Found, 4)]);
+        assert_eq!(report(&mut peers, 2), []);
     }
 
     #[test]
@@ -138,14 +138,14 @@ mod tests {
         use PresenceChange::{Found, Lost};
         let mut peers = Peers::new(8);
         assert!(peers.come(1, 1).is_some());
-        assert_eq!(tell(&mut peers, 0), [(Found, 1)]);
+        assert_eq!(report(&mut peers, 0), [(Found, 1)]);
         assert!(peers.go(1, 1) && peers.come(1, 2).is_some());
         assert!(peers.come(2, 1).is_some() && peers.go(2, 1), "nobody knew of this one");
-        assert_eq!(tell(&mut peers, 0), [(Lost, 1), (Found, 1)]);
-        assert_eq!(tell(&mut peers, 0), []);
+        assert_eq!(report(&mut peers, 0), [(Lost, 1), (Found, 1)]);
+        assert_eq!(report(&mut peers, 0), []);
         assert_eq!(peers.come(1, 3), Some(&[Lost, Found][..]), "its new run, before the token of the former is gone");
         assert!(!peers.go(1, 2));
-        assert_eq!(tell(&mut peers, 0), [(Lost, 1), (Found, 1)]);
+        assert_eq!(report(&mut peers, 0), [(Lost, 1), (Found, 1)]);
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
         /// Consumers that are told in turn know the present nodes. They hear of each node in
         /// alternation, and of each node that went since the last report.
         #[test]
-        fn who_is_told_knows_who_is_there(steps in prop::collection::vec((0..4_u8, 0..5_u64, 0..3_u64), 1..60)) {
+        fn reported_peers_are_the_present_peers(steps in prop::collection::vec((0..4_u8, 0..5_u64, 0..3_u64), 1..60)) {
             let mut peers = Peers::new(4);
             let mut known = BTreeSet::new();
             let mut went = BTreeSet::new();
@@ -192,7 +192,7 @@ mod tests {
                     }
                     _ => {
                         let before = known.clone();
-                        let turns = tell(&mut peers, 0);
+                        let turns = report(&mut peers, 0);
                         for (turn, node) in &turns {
                             match turn {
                                 PresenceChange::Found => prop_assert!(known.insert(*node), "twice"),

@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use takt_dispatch::Plan;
-use takt_dispatch::event::peer::{HOPS_MAX, Left, Origins, PresenceChange, Receipt};
+use takt_dispatch::event::peer::{ArrivalTimes, HOPS_MAX, Origins, PresenceChange, Receipt};
 use takt_dispatch::event::wire::{Body, Datagram};
-use takt_dispatch::event::{Channel, EventError, Inlet, Leaving, Outlet};
+use takt_dispatch::event::{Channel, EventError, Inlet, Outlet, OutletEvent};
 use takt_linux::{Epoch, clock, sched};
 use takt_model::{Span, Time};
 use zenoh::liveliness::LivelinessToken;
@@ -142,7 +142,7 @@ impl Gateway {
         // Room for one is enough: its receiver looks at all changes.
         let (turned, turns) = mpsc::sync_channel(1);
         opened.spawn("takt peers".to_owned(), move |shared| {
-            shared.listen(&turns, |shared, _: Option<&()>| shared.tell())
+            shared.listen(&turns, |shared, _: Option<&()>| shared.report_presence())
         })?;
         opened.declare(&samples, turned)?;
         Ok(opened)
@@ -330,7 +330,7 @@ impl Shared {
     }
 
     /// Publishes an event of this node. Returns the counter of the route to increment.
-    fn publish<'a>(&self, way: &'a ActiveRoute, sequence: u64, leaving: &Leaving) -> &'a AtomicU64 {
+    fn publish<'a>(&self, way: &'a ActiveRoute, sequence: u64, leaving: &OutletEvent) -> &'a AtomicU64 {
         // The clock first: a pause in between counts against the event, never for it.
         let sent = self.gateway.clock.now();
         let (head, payload, remaining, due) = (leaving.head(), leaving.payload(), leaving.remaining(), leaving.due());
@@ -404,8 +404,8 @@ impl Shared {
     }
 
     /// The remaining time of an event at `now`; nothing if it is over.
-    fn left(&self, datagram: &Datagram<'_>, came: u64, now: u64) -> Option<Left> {
-        let mut left = Left::of(datagram, self.clock_number, now);
+    fn left(&self, datagram: &Datagram<'_>, came: u64, now: u64) -> Option<ArrivalTimes> {
+        let mut left = ArrivalTimes::of(datagram, self.clock_number, now);
         if left.skewed {
             count(&self.tally.skewed);
         }
@@ -426,7 +426,7 @@ impl Shared {
         let Some(foreign) = self.gateway.foreign else { return count(&self.tally.malformed) };
         let at = self.inlet.now();
         let waited = Span::from_ns(self.gateway.clock.now().saturating_sub(came.at));
-        let left = Left { remaining: foreign.ttl, due: Span::MAX, transit: None, skewed: false }.after(waited);
+        let left = ArrivalTimes { remaining: foreign.ttl, due: Span::MAX, transit: None, skewed: false }.after(waited);
         if left.remaining == Span::ZERO {
             count(&self.tally.foreign);
             return count(&self.tally.late);
@@ -440,7 +440,7 @@ impl Shared {
         count(&self.tally.foreign);
     }
 
-    fn offer(&self, datagram: &Datagram<'_>, left: &Left, at: Time) {
+    fn offer(&self, datagram: &Datagram<'_>, left: &ArrivalTimes, at: Time) {
         let Body::Event { kind, source, number, payload } = datagram.body else { return };
         // Its type and length are valid, so only an unconnected channel refuses it.
         if self.inlet.offer(kind, source, number, left, at, payload).is_err() {
@@ -449,7 +449,7 @@ impl Shared {
     }
 
     /// Publishes what came anew; so much was left of its time at `sent`.
-    fn forward(&self, datagram: &Datagram<'_>, left: &Left, sent: u64, route: u16, sample: &Sample) {
+    fn forward(&self, datagram: &Datagram<'_>, left: &ArrivalTimes, sent: u64, route: u16, sample: &Sample) {
         // The next node would drop it.
         if !self.gateway.forwards || datagram.hops >= HOPS_MAX {
             return;
@@ -492,7 +492,7 @@ impl Shared {
     /// Tells consumers the news about present nodes, including consumers of a channel that was
     /// connected later. News for a consumer without enough room is told again at the next look,
     /// before any other news of that node.
-    fn tell(&self) {
+    fn report_presence(&self) {
         let Some(connection) = self.inlet.connection() else { return };
         let turns = self.peers().turns(connection);
         let mut untold = BTreeSet::new();
@@ -500,11 +500,11 @@ impl Shared {
             if untold.contains(&node) {
                 continue;
             }
-            match self.inlet.tell(turn, node, self.gateway.source) {
+            match self.inlet.report_presence(turn, node, self.gateway.source) {
                 Ok(pushed) if pushed.rejected > 0 => {
                     untold.insert(node);
                 }
-                Ok(_) => self.peers().told(turn, node),
+                Ok(_) => self.peers().mark_reported(turn, node),
                 // The channel is connected no more: its next connection is told.
                 Err(_) => return,
             }

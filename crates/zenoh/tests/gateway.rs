@@ -254,7 +254,7 @@ fn by_hand(node: u64, sequence: u64, clock: u64, sent: u64, remaining: Span, pay
 }
 
 #[test]
-fn what_is_not_to_be_is_counted_and_dropped() {
+fn invalid_samples_are_counted_and_dropped() {
     let _alone = alone();
     let (session, port) = listening();
     let Some(robot) = robot(&session, &gateway(2)) else { return };
@@ -320,7 +320,7 @@ fn what_is_not_to_be_is_counted_and_dropped() {
 }
 
 #[test]
-fn what_others_forward_is_taken_where_that_is_wanted() {
+fn forwarded_samples_are_taken_only_if_enabled() {
     let _alone = alone();
     // Zenoh's peers route nothing: the puts of the raw session reach node 3 only, which forwards
     // them to node 2.
@@ -479,7 +479,7 @@ fn a_gateway_that_ends_or_is_killed_is_lost_and_that_is_an_event() {
 }
 
 #[test]
-fn who_was_there_before_the_channel_was_connected_is_told_on_each_connection() {
+fn each_connection_reports_peers_that_were_present_before() {
     let _alone = alone();
     let (session, port) = listening();
     let channel = Channel::new(Options::default());
@@ -514,7 +514,7 @@ fn two_gateways_with_one_number_are_told_of_it() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_why_and_what_comes_to_nobody_is_counted() {
+fn open_errors_name_their_reason_and_samples_without_a_consumer_are_counted() {
     let _alone = alone();
     let (session, port) = listening();
     let Some(mut robot) = robot(&session, &gateway(2)) else { return };

@@ -103,7 +103,7 @@ fn after_any_changes_it_says_what_check_says() {
 /// Two tasks of one period are in time only by the order of their releases. Only their schedule
 /// shows this. With a third task below, the schedule does not repeat for long.
 #[test]
-fn what_is_less_important_leaves_proofs_by_a_schedule_alone() {
+fn adding_a_less_important_task_keeps_proofs_by_schedule() {
     let ns = Span::from_ns;
     let task = |name, t: u64, d: u64, c: u64| Task { deadline: ns(d), ..Task::periodic(name, ns(t), ns(c)) };
     let above = vec![task("a", 216, 47, 45), task("b", 216, 319, 33), task("c", 334, 334, 59)];

@@ -118,8 +118,8 @@ fn charged(unit: &Unit, carried: &Carried, rule: Rule) -> Option<Vec<u64>> {
 /// T_j) jobs.
 fn preempting(unit: &Unit, carried: &Carried, rule: Rule) -> Option<Vec<u64>> {
     let hit = |task: &UnitTask| {
-        let wander = i128::from(carried.release(task.id)?) + i128::from(task.j);
-        let from = if rule == Rule::Edf { i128::from(task.d) } else { 1 } - wander;
+        let release_delay = i128::from(carried.release(task.id)?) + i128::from(task.j);
+        let from = if rule == Rule::Edf { i128::from(task.d) } else { 1 } - release_delay;
         Some(PreemptingTask { key: if rule == Rule::Edf { from } else { i128::from(task.level) }, from, t: task.t })
     };
     let job = |task: &UnitTask| {
@@ -190,11 +190,11 @@ pub(crate) fn distance(task: &UnitTask, carried: &Carried) -> Result<u64, Inappl
     let needs = "needs deadlines that are not longer than the distance of releases";
     Err(match task.t - t {
         0 => format!("{needs}: that of \"{name}\" is {d}, its period {period}"),
-        wander => format!(
+        release_delay => format!(
             "{needs}: \"{name}\" may be released {} apart, as its predecessors complete up to {} late in its \
              period of {period}; its deadline is {d}",
             ns(t),
-            ns(wander)
+            ns(release_delay)
         ),
     })
 }
@@ -202,12 +202,13 @@ pub(crate) fn distance(task: &UnitTask, carried: &Carried) -> Result<u64, Inappl
 /// The least distance of a task's arrivals. A chain's successor arrives when it is released: two
 /// arrivals are closer than its period by as much as that wanders.
 fn apart(task: &UnitTask, carried: &Carried) -> Result<u64, Inapplicable> {
-    let wander = carried.release(task.id);
-    let wander = wander.ok_or_else(|| format!("no bound is known for the releases of \"{}\"", task.name))?;
-    task.t.checked_sub(wander).filter(|t| *t > 0).ok_or_else(|| {
-        let (name, wander, period) = (&task.name, ns(wander), ns(task.t));
+    let release_delay = carried.release(task.id);
+    let release_delay =
+        release_delay.ok_or_else(|| format!("no bound is known for the releases of \"{}\"", task.name))?;
+    task.t.checked_sub(release_delay).filter(|t| *t > 0).ok_or_else(|| {
+        let (name, release_delay, period) = (&task.name, ns(release_delay), ns(task.t));
         format!(
-            "needs releases that wander by less than the period: \"{name}\" may be released up to {wander} \
+            "needs releases that wander by less than the period: \"{name}\" may be released up to {release_delay} \
              late, for so long may its predecessors take; its period is {period}"
         )
     })

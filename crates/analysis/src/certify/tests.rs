@@ -298,7 +298,7 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
 }
 
 #[test]
-fn what_is_decided_on_fixed_priorities_and_edf_is_certified() {
+fn decisions_for_fixed_priorities_and_edf_have_certificates() {
     let mut random = Random::new(101);
     let (mut yes, mut no, mut none) = (0u64, 0, 0u64);
     let (mut kinds, mut reasons) = (std::collections::BTreeMap::new(), std::collections::BTreeMap::new());

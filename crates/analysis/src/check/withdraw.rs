@@ -58,7 +58,7 @@ pub(super) fn withdraw_figures(report: &mut TestReport) {
 
 /// If a test proves that no deadline is missed, other tests give no bound above a deadline, and no
 /// task is tardy.
-pub(super) fn settle(tests: &mut [TestReport]) {
+pub(super) fn apply_proof(tests: &mut [TestReport]) {
     let Some(proof) = tests.iter().find(|test| test.verdict.answer() == Answer::Yes).map(|test| test.test) else {
         return;
     };

@@ -18,8 +18,9 @@ pub(crate) fn going_on(spec: &NodeSpec, costs: &Costs, cpus: u32) -> Option<Span
 /// bound how far a successor's releases wander.
 fn releases(system: &System, carried: &Carried, id: usize, window: u64) -> Option<u64> {
     let task = &system.tasks[id];
-    let wander = carried.release(TaskId(id as u32))?.checked_add(system.release_jitter(TaskId(id as u32)).as_ns())?;
-    (window.checked_add(wander)? / task.period.as_ns()).checked_add(2)
+    let release_delay =
+        carried.release(TaskId(id as u32))?.checked_add(system.release_jitter(TaskId(id as u32)).as_ns())?;
+    (window.checked_add(release_delay)? / task.period.as_ns()).checked_add(2)
 }
 
 /// The time that the budget of a component's server loses in each period of this length: one
@@ -72,9 +73,9 @@ pub(super) fn cuts(system: &System, id: ComponentId) -> u64 {
     let carried = Carried::by_deadlines(system);
     let mut all = 1u64;
     for (i, task) in system.tasks.iter().enumerate().filter(|(_, task)| within(system, task.component, id)) {
-        let wander = carried.release(TaskId(i as u32)).unwrap_or(u64::MAX >> 1);
-        let wander = wander.saturating_add(system.release_jitter(TaskId(i as u32)).as_ns());
-        all = all.saturating_add(wander.div_ceil(task.period.as_ns().max(1))).saturating_add(1);
+        let release_delay = carried.release(TaskId(i as u32)).unwrap_or(u64::MAX >> 1);
+        let release_delay = release_delay.saturating_add(system.release_jitter(TaskId(i as u32)).as_ns());
+        all = all.saturating_add(release_delay.div_ceil(task.period.as_ns().max(1))).saturating_add(1);
     }
     all
 }

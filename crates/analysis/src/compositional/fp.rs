@@ -53,17 +53,17 @@ pub fn schedulable(tasks: &[FpTask], supply: &Supply) -> Answer {
 
 /// The work of tasks, each once; and the least of their T - J.
 #[derive(Clone, Copy)]
-struct Once {
+struct WorkOnce {
     work: u64,
     apart: u64,
 }
 
-impl Once {
-    const NONE: Once = Once { work: 0, apart: u64::MAX };
+impl WorkOnce {
+    const NONE: WorkOnce = WorkOnce { work: 0, apart: u64::MAX };
 
-    fn and(self, task: &FpTask) -> Option<Once> {
+    fn and(self, task: &FpTask) -> Option<WorkOnce> {
         let (work, apart) = (self.work.checked_add(task.c)?, task.t.checked_sub(task.j)?);
-        Some(Once { work, apart: self.apart.min(apart) })
+        Some(WorkOnce { work, apart: self.apart.min(apart) })
     }
 
     /// The length of the busy window with this blocking. `None`: it may hold a second job of a task.
@@ -79,7 +79,7 @@ pub(crate) fn at_once(tasks: &[FpTask], supply: &Supply) -> Vec<Option<Response>
     let mut found = vec![None; tasks.len()];
     let mut order: Vec<usize> = (0..tasks.len()).collect();
     order.sort_unstable_by_key(|i| tasks[*i].level);
-    let mut once = Once::NONE;
+    let mut once = WorkOnce::NONE;
     for level in order.chunk_by(|a, b| tasks[*a].level == tasks[*b].level) {
         let Some(with_level) = level.iter().try_fold(once, |once, i| once.and(&tasks[*i])) else { break };
         once = with_level;

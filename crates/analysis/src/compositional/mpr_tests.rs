@@ -247,7 +247,7 @@ fn a_bound_is_the_first_point_whoever_brings_work_in() {
 }
 
 #[test]
-fn what_is_not_covered_says_so() {
+fn uncovered_tasks_are_reported() {
     let supply = Mpr::new(5, 8, 2).expect("a server");
     let late = Sporadic { c: 1, d: 9, t: 8, ..Sporadic::default() };
     assert_eq!(edf(&[late], &supply), Load::Unfit { task: 0 });

@@ -139,7 +139,7 @@ fn a_yes_holds_in_every_pattern_and_from_every_offset() {
 
 /// Compares the bounds without iteration with those of the iteration.
 #[test]
-fn what_needs_no_iteration_is_what_iteration_finds() {
+fn bounds_without_iteration_equal_those_of_the_iteration() {
     let mut random = Random::new(7);
     let (mut known, mut yes, mut unknown) = (0u64, 0u64, 0u64);
     for _ in 0..cases(4_000) {

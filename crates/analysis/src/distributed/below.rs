@@ -19,7 +19,7 @@
 //! h(t) = sum over i with D_i <= t of (floor((t - D_i + Y_i) / T_i) + 1) C_i
 //!
 //! D_i is the least time from a release to its deadline. Deadlines come T_i apart and wander by up
-//! to Y_i ([`Job::wander`]). To this add the blocking β(t). It is a section of a job with a later
+//! to Y_i ([`Job::release_delay`]). To this add the blocking β(t). It is a section of a job with a later
 //! deadline, given per task (`blocked`, of tasks with D_i <= t). If started jobs run to their end,
 //! it is the longest job that can be due later than t ([`Job::span`]).
 //!
@@ -71,7 +71,7 @@ pub struct Job {
     /// D: least time from a release to its deadline, at least 1.
     pub d: u64,
     /// Y: by how much two deadlines can be closer than a multiple of T.
-    pub wander: u64,
+    pub release_delay: u64,
     /// The longest section of a job due later that can delay it.
     pub blocked: u64,
     /// Most time from a release to its deadline.
@@ -145,7 +145,7 @@ impl EdfBelowTable<'_> {
     /// h(t).
     fn h(&self, t: u64) -> Option<u64> {
         self.jobs.iter().filter(|job| job.d <= t).try_fold(0u64, |sum, job| {
-            let count = ((t - job.d).checked_add(job.wander)? / job.t).checked_add(1)?;
+            let count = ((t - job.d).checked_add(job.release_delay)? / job.t).checked_add(1)?;
             sum.checked_add(count.checked_mul(job.c)?)
         })
     }
@@ -176,8 +176,8 @@ impl EdfBelowTable<'_> {
         loop {
             terms_left = terms_left.checked_sub(terms)?;
             let next = self.jobs.iter().try_fold(rbf(self.table, length)?, |sum, job| {
-                let wanders = job.span.saturating_sub(job.d).checked_add(job.wander)?;
-                sum.checked_add(length.checked_add(wanders)?.div_ceil(job.t).checked_mul(job.c)?)
+                let arrival_span = job.span.saturating_sub(job.d).checked_add(job.release_delay)?;
+                sum.checked_add(length.checked_add(arrival_span)?.div_ceil(job.t).checked_mul(job.c)?)
             })?;
             if next <= length {
                 return Some(length);
@@ -264,8 +264,8 @@ impl EdfBelowTable<'_> {
 
     fn deadline_below(&self, t: u64) -> Option<u64> {
         let before = |job: &Job| {
-            let k = (u128::from(t - 1 - job.d) + u128::from(job.wander)) / u128::from(job.t);
-            let last = (u128::from(job.d) + k * u128::from(job.t)).saturating_sub(u128::from(job.wander));
+            let k = (u128::from(t - 1 - job.d) + u128::from(job.release_delay)) / u128::from(job.t);
+            let last = (u128::from(job.d) + k * u128::from(job.t)).saturating_sub(u128::from(job.release_delay));
             // At most t - 1.
             (last as u64).max(job.d)
         };
@@ -299,7 +299,7 @@ impl EdfBelowTable<'_> {
             sum = sum.checked_add(u128::from(job.c))?.checked_add(late)?;
         }
         for job in self.jobs {
-            let carried = (u128::from(job.t) + u128::from(job.wander)).saturating_sub(u128::from(job.d));
+            let carried = (u128::from(job.t) + u128::from(job.release_delay)).saturating_sub(u128::from(job.d));
             sum = sum.checked_add(carried.checked_mul(u128::from(job.c))?.div_ceil(u128::from(job.t)))?;
         }
         u64::try_from((sum.checked_mul(1 << BITS)?).div_ceil(idle)).ok()
@@ -316,7 +316,7 @@ impl EdfBelowTable<'_> {
             *terms_left = terms_left.checked_sub(count)?;
             let mut next = blocking.checked_add(rbf(self.table, length)?)?;
             for job in self.jobs {
-                let arrivals = length.checked_add(job.wander)?.div_ceil(job.t);
+                let arrivals = length.checked_add(job.release_delay)?.div_ceil(job.t);
                 next = next.checked_add(arrivals.checked_mul(job.c)?)?;
             }
             if next <= length {

@@ -357,7 +357,7 @@ pub fn analyse(net: &Net, margins: bool) -> Found {
 /// The same where `supply` says how the demand of a node's jobs is met.
 pub(crate) fn analyse_by(net: &Net, margins: bool, supply: &mut dyn FnMut(usize, &EdfBelowTable) -> Supply) -> Found {
     let mut ways = Ways::new(net);
-    let flows = ways.settle();
+    let flows = ways.bound_flows();
     let nodes = (0..net.nodes.len())
         .map(|node| {
             let jobs = jobs(net, node, &flows);
@@ -503,7 +503,7 @@ impl<'a> Ways<'a> {
     }
 
     /// All flows, with the left-overs and interrupts that they cause.
-    fn settle(&mut self) -> Vec<FlowBound> {
+    fn bound_flows(&mut self) -> Vec<FlowBound> {
         for _ in 0..ROUNDS_MAX {
             let flows: Vec<FlowBound> = self.net.flows.iter().map(|flow| self.flow(flow)).collect();
             let mut changed = false;
@@ -728,7 +728,7 @@ pub(crate) fn tightest(net: &Net, node: usize, flows: &[FlowBound], t: Option<u6
         Some(t) => (t, below.done(t, &mut { below::TERMS_MAX })?),
         None => below.tightest()?,
     };
-    let count = |job: &Job| if job.d > t { 0 } else { (t - job.d).saturating_add(job.wander) / job.t + 1 };
+    let count = |job: &Job| if job.d > t { 0 } else { (t - job.d).saturating_add(job.release_delay) / job.t + 1 };
     let of_table = |job: &TableJob| {
         let count = done.saturating_add(job.late).div_ceil(job.t);
         (count, count.saturating_mul(job.c))
@@ -745,22 +745,22 @@ fn jobs(net: &Net, node: usize, flows: &[FlowBound]) -> Option<Vec<Job>> {
     for local in &net.nodes[node].locals {
         let d = drift.least(local.d).checked_sub(drift.most(local.jitter)?).filter(|d| *d > 0)?;
         let (c, t, blocked) = (drift.most(local.c)?, drift.least(local.t).max(1), drift.most(local.blocked)?);
-        jobs.push(Job { c, t, d, wander: 0, blocked, span: drift.most(local.d)? });
+        jobs.push(Job { c, t, d, release_delay: 0, blocked, span: drift.most(local.d)? });
     }
     for (flow, bound) in net.flows.iter().zip(flows) {
         let FlowBound::Bounded(bounds) = bound else { continue };
         for (hop, bound) in flow.hops.iter().zip(bounds).filter(|(hop, _)| hop.node == node) {
             // On hop 0 deadlines wander with the release, so what counts is the releases.
-            let wander = if bound.source.is_some() { bound.due.1 - bound.due.0 } else { 0 };
+            let release_delay = if bound.source.is_some() { bound.due.1 - bound.due.0 } else { 0 };
             let (d, span) = (bound.window, bound.due.1);
             let c = drift.most(hop.c)?;
-            jobs.push(Job { c, t: drift.least(flow.t).max(1), d, wander, blocked: 0, span });
+            jobs.push(Job { c, t: drift.least(flow.t).max(1), d, release_delay, blocked: 0, span });
         }
     }
     if let Some(sync) = net.sync.filter(|_| net.neighbours(node) > 0) {
         let t = drift.least(sync.t).max(1);
         let d = t.checked_sub(net.latency(node)?).filter(|d| *d > 0)?;
-        jobs.push(Job { c: drift.most(sync.c)?, t, d, wander: 0, blocked: 0, span: drift.most(sync.t)? });
+        jobs.push(Job { c: drift.most(sync.c)?, t, d, release_delay: 0, blocked: 0, span: drift.most(sync.t)? });
     }
     Some(jobs)
 }

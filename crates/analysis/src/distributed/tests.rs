@@ -369,14 +369,14 @@ fn deadlines_are_known_as_well_as_clocks_allow() {
     let found = analyse(&net, false);
     for (node, bound) in bounds.iter().enumerate() {
         let job = jobs(&net, node, &found.flows).expect("small")[0];
-        let wander = if node == 0 { 0 } else { bound.due.1 - bound.due.0 };
-        assert_eq!((job.wander, job.d, job.span), (wander, bound.window, bound.due.1));
+        let release_delay = if node == 0 { 0 } else { bound.due.1 - bound.due.0 };
+        assert_eq!((job.release_delay, job.d, job.span), (release_delay, bound.window, bound.due.1));
         assert_eq!((job.c, job.t), (103, drift.least(3_000)));
     }
 }
 
 #[test]
-fn what_is_late_or_taken_counts_in_every_step() {
+fn latency_and_stolen_time_count_at_every_hop() {
     let plain = hops(&three((30, 30)));
     let mut net = three((30, 30));
     net.nodes.iter_mut().for_each(|node| node.latency = 1);
@@ -397,8 +397,8 @@ fn what_is_late_or_taken_counts_in_every_step() {
 #[test]
 fn a_busy_period_holds_all_that_may_be_released_in_it() {
     let table = [TableJob { c: 1, t: 4, late: 0 }];
-    let busy = |span, wander| {
-        let jobs = [Job { c: 2, t: 10, d: 8, wander, blocked: 0, span }];
+    let busy = |span, release_delay| {
+        let jobs = [Job { c: 2, t: 10, d: 8, release_delay, blocked: 0, span }];
         EdfBelowTable { jobs: &jobs, table: &table, preemptive: true, more: 0, less: 0 }.busy_period_of_releases()
     };
     assert_eq!(busy(8, 0), Some(3));

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sized_passes_and_a_quantum_less_does_not() {
+    fn a_sized_budget_passes_and_one_quantum_less_fails() {
         let (mut sized, mut leftover, mut better) = (0, 0, 0);
         for seed in 0..cases(3_000) / 5 {
             let mut random = Random::new(seed);

@@ -55,9 +55,9 @@ impl Analysis {
         self.tasks.clear();
         self.tasks.extend(tasks.iter().map(|task| {
             let EdfTask { c, t, d, j, burst, b } = *task;
-            LevelTask { c, wcet: c, t, d, j, wander: burst, b, shift: 0, level: 0 }
+            LevelTask { c, wcet: c, t, d, j, release_delay: burst, b, shift: 0, level: 0 }
         }));
-        let theft = tick.map(|tick| Theft { c: tick.c, t: tick.t, wander: 0, level: 0 });
+        let theft = tick.map(|tick| Theft { c: tick.c, t: tick.t, release_delay: 0, level: 0 });
         let levels = &[Level { order: Order::Deadline, preemptive: true }];
         self.levels.renew();
         self.levels.responses(&Levels { levels, tasks: &self.tasks, thefts: theft.as_slice() }, &mut self.bounds);

@@ -87,7 +87,7 @@ pub struct LevelTask {
     /// J: a job is released up to this after its arrival.
     pub j: u64,
     /// How far arrivals wander after their places on the period's grid (a chain's successor); deadlines follow.
-    pub wander: u64,
+    pub release_delay: u64,
     /// B: the longest section of less important work that can delay it.
     pub b: u64,
     /// Its level; 0 is the most important.
@@ -102,7 +102,7 @@ pub struct Theft {
     /// Distance, at least 1.
     pub t: u64,
     /// How far they wander.
-    pub wander: u64,
+    pub release_delay: u64,
     /// It delays this level and those below.
     pub level: u32,
 }
@@ -160,7 +160,7 @@ impl Keys {
         let order = match given.order {
             // A level of one task is served in the order of arrival under any order.
             _ if tasks.len() == 1 => Order::Fifo,
-            Order::Laxity if here().any(|task| task.wander > 0 || task.wcet > task.t) => Order::Any,
+            Order::Laxity if here().any(|task| task.release_delay > 0 || task.wcet > task.t) => Order::Any,
             order => order,
         };
         // First come, first served takes the CPU from nobody.
@@ -189,16 +189,16 @@ impl Keys {
 
     /// How a task weighs on one of `level`, perhaps on itself (`own`).
     fn slot(&self, task: &LevelTask, level: u32, own: bool, bunched: bool) -> Option<Slot> {
-        let wander = task.wander.checked_add(task.j).filter(|wander| *wander < ALWAYS)?;
-        let always = Slot { c: task.c, period: Recip::new(task.t), wander, first: 0, burst: ALWAYS };
+        let release_delay = task.release_delay.checked_add(task.j).filter(|release_delay| *release_delay < ALWAYS)?;
+        let always = Slot { c: task.c, period: Recip::new(task.t), release_delay, first: 0, burst: ALWAYS };
         if task.level < level {
             return Some(always);
         }
         let (first, burst) = match self.level.order {
-            Order::Fifo | Order::Any if own => (1, if bunched { wander } else { 0 }),
+            Order::Fifo | Order::Any if own => (1, if bunched { release_delay } else { 0 }),
             Order::Any => (0, ALWAYS),
-            Order::Fifo => (1, wander),
-            Order::Deadline | Order::Laxity => (self.key(task, !own)? - task.j, task.wander),
+            Order::Fifo => (1, release_delay),
+            Order::Deadline | Order::Laxity => (self.key(task, !own)? - task.j, task.release_delay),
         };
         Some(Slot { first, burst, ..always })
     }
@@ -214,14 +214,14 @@ impl Keys {
 /// As long as the work and the longest blocking are no longer than that distance, the busy window
 /// ends with them, and needs no iteration.
 #[derive(Default)]
-struct Once {
+struct WorkOnce {
     work: Option<u64>,
     blocking: u64,
     apart: Option<u64>,
     level: Option<u32>,
 }
 
-impl Once {
+impl WorkOnce {
     /// Windows up to this are known to fit the numbers of [`Window`].
     const LONGEST: u64 = 1 << 54;
 
@@ -230,15 +230,17 @@ impl Once {
         let here = || tasks.iter().map(|i| &set.tasks[*i as usize]);
         let new = |theft: &&Theft| theft.level <= level && self.level.is_none_or(|before| theft.level > before);
         let thefts: Vec<(u64, u64, u64)> =
-            set.thefts.iter().filter(new).map(|theft| (theft.c, theft.t, theft.wander)).collect();
+            set.thefts.iter().filter(new).map(|theft| (theft.c, theft.t, theft.release_delay)).collect();
         let (mut work, mut apart) =
             if self.level.is_some() { (self.work, self.apart) } else { (Some(0), Some(u64::MAX)) };
-        for (c, t, wander) in here().map(|task| (task.c, task.t, task.wander.saturating_add(task.j))).chain(thefts) {
+        for (c, t, release_delay) in
+            here().map(|task| (task.c, task.t, task.release_delay.saturating_add(task.j))).chain(thefts)
+        {
             work = work.and_then(|work| work.checked_add(c));
-            apart = apart.and_then(|apart| Some(apart.min(t.checked_sub(wander)?)));
+            apart = apart.and_then(|apart| Some(apart.min(t.checked_sub(release_delay)?)));
         }
         let blocking = here().map(|task| task.b).max().unwrap_or(0);
-        *self = Once { work, blocking, apart, level: Some(level) };
+        *self = WorkOnce { work, blocking, apart, level: Some(level) };
     }
 
     /// The busy window of the last level, where it holds one job of each.
@@ -250,7 +252,7 @@ impl Once {
 
 impl LevelTask {
     fn respond(&self, from_arrival: u64) -> Option<Response> {
-        Some(Response { from_arrival, from_source: from_arrival.checked_add(self.wander)? })
+        Some(Response { from_arrival, from_source: from_arrival.checked_add(self.release_delay)? })
     }
 }
 
@@ -285,7 +287,7 @@ impl Analysis {
             let task = &set.tasks[*i as usize];
             (task.level, u64::MAX - task.d)
         });
-        let mut once = Once::default();
+        let mut once = WorkOnce::default();
         for level in order.chunk_by(|a, b| set.tasks[*a as usize].level == set.tasks[*b as usize].level) {
             once.add(set, level);
             let _ = self.level(set, level, once.window(), bounds);
@@ -335,13 +337,13 @@ impl Analysis {
 
     fn by_release(&mut self, set: &Levels, i: usize, tasks: &[u32], keys: &Keys) -> Option<Response> {
         let this = &set.tasks[i];
-        let wander = this.wander.checked_add(this.j)?;
+        let release_delay = this.release_delay.checked_add(this.j)?;
         // The job with place r - J - w on the grid, of all jobs released up to r. Its predecessors
         // lie T apart.
         self.prepare(set, Some(i), tasks, keys, false)?;
-        let own = AnalysedTask { c: this.c, first: 1, theta: 1, reach: wander.checked_add(1)? };
-        let from_source = self.window.response(own, &mut self.terms_left)?.checked_add(wander)?;
-        if this.wander == 0 {
+        let own = AnalysedTask { c: this.c, first: 1, theta: 1, reach: release_delay.checked_add(1)? };
+        let from_source = self.window.response(own, &mut self.terms_left)?.checked_add(release_delay)?;
+        if this.release_delay == 0 {
             return Some(Response { from_arrival: from_source, from_source });
         }
         // One that arrived at r - J: its own earlier ones may have wandered.
@@ -371,13 +373,20 @@ impl Analysis {
         let level = set.tasks.get(*tasks.first()? as usize)?.level;
         spend(&mut self.terms_left, set.tasks.len() as u64)?;
         // A successor can be released within an instant in which another job has just started.
-        let whole = !set.thefts.is_empty() || set.tasks.iter().any(|task| task.level <= level && task.wander > 0);
+        let whole =
+            !set.thefts.is_empty() || set.tasks.iter().any(|task| task.level <= level && task.release_delay > 0);
         let Window { slots, blocking, started, .. } = &mut self.window;
         slots.clear();
         blocking.clear();
         started.clear();
         for theft in set.thefts.iter().filter(|theft| theft.level <= level) {
-            slots.push(Slot { c: theft.c, period: Recip::new(theft.t), wander: theft.wander, first: 0, burst: ALWAYS });
+            slots.push(Slot {
+                c: theft.c,
+                period: Recip::new(theft.t),
+                release_delay: theft.release_delay,
+                first: 0,
+                burst: ALWAYS,
+            });
         }
         for (k, task) in set.tasks.iter().enumerate().filter(|(_, task)| task.level <= level) {
             let is_own = own == Some(k);
@@ -402,7 +411,7 @@ impl Analysis {
             let share = u128::from(slot.c) * u128::from(slot.period.inverse);
             load = load.checked_add(u64::try_from(share).ok()?)?;
             error = error.checked_add(slot.c.checked_mul(2)?)?;
-            more |= slot.wander > 0;
+            more |= slot.release_delay > 0;
         }
         // Under the full load what comes once is never caught up with.
         let full = || compare_sum(slots.iter().map(|slot| (slot.c, slot.period.divisor)), 1);

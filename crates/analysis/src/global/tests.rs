@@ -85,7 +85,7 @@ fn no_yes_is_refuted_by_the_search() {
 }
 
 #[test]
-fn what_dominates_in_theory_dominates_here() {
+fn stronger_tests_accept_all_that_weaker_ones_accept() {
     let (mut random, mut more) = (Random::new(2), BTreeMap::new());
     for _ in 0..20_000 {
         let (tasks, m) = small(&mut random, true);

@@ -82,7 +82,7 @@ impl Quick {
     }
 
     /// Whether bin `number` surely passes its test with one more task, or surely fails.
-    pub(super) fn tell(&self, placer: &Placer, bin: &OpenBin, number: usize, slot: usize) -> Answer {
+    pub(super) fn decide(&self, placer: &Placer, bin: &OpenBin, number: usize, slot: usize) -> Answer {
         if bin.cpus.len() != 1 {
             return Answer::Unknown;
         }
@@ -220,7 +220,7 @@ mod tests {
             };
             let mut bin = OpenBin { cpus, slots: Vec::new() };
             for slot in 0..plan.tasks.len() {
-                let told = Quick::new(&placer, std::slice::from_ref(&bin)).tell(&placer, &bin, 0, slot);
+                let told = Quick::new(&placer, std::slice::from_ref(&bin)).decide(&placer, &bin, 0, slot);
                 let fits = placer.fits(&bin, Some(slot)).is_ok();
                 assert!(
                     told == Answer::Unknown || (told == Answer::Yes) == fits,

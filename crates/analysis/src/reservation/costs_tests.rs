@@ -13,7 +13,7 @@ use super::size::{Requirements, reserve};
 use super::tests::cases;
 use crate::check::{CheckOptions, check};
 use crate::linux::LinuxMachine;
-use crate::linux::tests::{Server as Fair, State as Of};
+use crate::linux::tests::{Server as Fair, State as ServerState};
 use crate::verdict::Answer;
 
 /// How long a run is.
@@ -111,8 +111,8 @@ fn run(system: &System, overrun: Option<i64>, mut fair: Option<Fair>, random: &m
             wants = !wants;
         }
         if let Some(fair) = &mut fair {
-            if fair.state == Of::Running && tick && fair.runtime <= 0 {
-                fair.state = Of::Throttled;
+            if fair.state == ServerState::Running && tick && fair.runtime <= 0 {
+                fair.state = ServerState::Throttled;
             }
             fair.advance(now, wants, random);
         }
@@ -120,9 +120,9 @@ fn run(system: &System, overrun: Option<i64>, mut fair: Option<Fair>, random: &m
         // Among equals that which runs, or any.
         let keeps = |i: usize| last.is_some_and(|(at, _)| at == i);
         let first = ready.min_by_key(|(due, i)| (*due, !keeps(*i), (i + now as usize) % 3));
-        let serves = fair
-            .as_ref()
-            .is_some_and(|fair| fair.state == Of::Running && first.is_none_or(|(due, _)| fair.deadline <= due));
+        let serves = fair.as_ref().is_some_and(|fair| {
+            fair.state == ServerState::Running && first.is_none_or(|(due, _)| fair.deadline <= due)
+        });
         let runs = first.filter(|_| !serves).map(|(_, i)| (i, runners[i].jobs[0].1));
         if let (Some((before, _)), true) = (last, runs != last) {
             runners[before].notice();
@@ -135,11 +135,11 @@ fn run(system: &System, overrun: Option<i64>, mut fair: Option<Fair>, random: &m
         }
         last = runs;
         match (runs, &mut fair) {
-            (None, Some(fair)) if serves || fair.state == Of::Armed => fair.runtime -= 1,
+            (None, Some(fair)) if serves || fair.state == ServerState::Armed => fair.runtime -= 1,
             _ => {}
         }
         if let Some(fair) = &mut fair
-            && fair.state == Of::Armed
+            && fair.state == ServerState::Armed
             && fair.runtime <= 0
         {
             fair.begin(now + 1);
@@ -257,7 +257,8 @@ fn reservations_with_costs_keep_what_is_proven() {
         for _ in 0..4 {
             let tick = system.nodes[0].costs.map_or(1, |costs| costs.tick_period.as_ns() as i64);
             let overrun = (kind > 0).then_some(tick);
-            let fair = server.map(|_| Fair { q: q as i64, p: p as i64, deadline: 0, runtime: 0, state: Of::Stopped });
+            let fair =
+                server.map(|_| Fair { q: q as i64, p: p as i64, deadline: 0, runtime: 0, state: ServerState::Stopped });
             let longest = run(&system, overrun, fair, &mut random);
             for (i, longest) in longest.into_iter().enumerate() {
                 let (id, task) = (TaskId(i as u32), &system.tasks[i]);

@@ -60,7 +60,7 @@ fn random_set(random: &mut Random, builtin: Builtin, cpus: u32) -> System {
 }
 
 #[test]
-fn where_a_theorem_holds_every_value_up_to_the_end_is_proven_and_none_beyond() {
+fn exact_tests_prove_every_value_up_to_the_limit_and_none_beyond() {
     let mut random = Random::new(91);
     let mut seen = 0;
     for round in 0..cases(40) {

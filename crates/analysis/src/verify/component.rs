@@ -74,21 +74,21 @@ fn within(system: &System, part: Option<ComponentId>, id: ComponentId) -> bool {
 }
 
 /// How often a task may be released within a closed window of this length, and once more.
-fn released(system: &System, wanders: &[u64], task: usize, window: u64) -> u128 {
-    let late = u128::from(wanders[task]) + u128::from(system.release_jitter(TaskId(task as u32)).as_ns());
+fn released(system: &System, release_delays: &[u64], task: usize, window: u64) -> u128 {
+    let late = u128::from(release_delays[task]) + u128::from(system.release_jitter(TaskId(task as u32)).as_ns());
     (u128::from(window) + late) / u128::from(system.tasks[task].period.as_ns().max(1)) + 2
 }
 
 /// The costs inside a budget, and the server's demand on others besides its budget, in each period
 /// of this length.
-fn costs(system: &System, wanders: &[u64], id: ComponentId, period: u64) -> Result<(u128, u128), String> {
+fn costs(system: &System, release_delays: &[u64], id: ComponentId, period: u64) -> Result<(u128, u128), String> {
     let component = &system.components[id.index()];
     let costs = system.nodes[component.node.index()].costs.unwrap_or(Costs::NONE);
     let switch = u128::from(costs.switch.as_ns());
     let (mut gaps, mut wakes) = (1u128, 0u128);
     for (i, task) in system.tasks.iter().enumerate().filter(|(_, task)| task.node == component.node) {
         let count = if within(system, task.component, id) { &mut wakes } else { &mut gaps };
-        *count += released(system, wanders, i, period);
+        *count += released(system, release_delays, i, period);
     }
     for (i, other) in system.components.iter().enumerate().filter(|(_, other)| other.node == component.node) {
         if !within(system, Some(ComponentId(i as u32)), id) {
@@ -125,7 +125,7 @@ pub(super) fn servers(
     system: &System,
     node: NodeId,
     parent: Option<ComponentId>,
-    wanders: &[u64],
+    release_delays: &[u64],
 ) -> Result<(Vec<(TaskId, Task)>, u64), String> {
     let spec = &system.nodes[node.index()];
     let mut found = Vec::new();
@@ -140,7 +140,7 @@ pub(super) fn servers(
         if parent.is_some() && fluid(component.server) {
             return Err(format!("\"{}\" takes bandwidth, which no server around it promises", component.name));
         }
-        let (_, more) = costs(system, wanders, ComponentId(i as u32), period)?;
+        let (_, more) = costs(system, release_delays, ComponentId(i as u32), period)?;
         let c = u64::try_from(more).ok().and_then(|more| budget.checked_add(more)).ok_or("a time exceeds 64 bits")?;
         let mut task = Task::periodic(&component.name, Span::from_ns(period), Span::from_ns(c));
         let latency = spec.costs.map_or(Span::ZERO, |costs| costs.latency);
@@ -170,11 +170,11 @@ pub(super) fn supply(
     id: ComponentId,
     above: &Part,
     end: Option<u128>,
-    wanders: &[u64],
+    release_delays: &[u64],
 ) -> Result<Supply, String> {
     let component = &system.components[id.index()];
     let (period, budget) = given(component)?;
-    let lost = costs(system, wanders, id, period)?.0;
+    let lost = costs(system, release_delays, id, period)?.0;
     let (period, budget) = (u128::from(period), u128::from(budget).saturating_sub(lost));
     if budget == 0 {
         return Err(format!("the budget of \"{}\" is used up by what switching costs", component.name));

@@ -52,7 +52,7 @@ fn suffered(part: &Part, task: &Work, edf: bool) -> Result<u128, String> {
     let mut preemptions = 0u128;
     if part.tasks.len() > part.m as usize {
         for other in part.tasks.iter().filter(|other| other.id != task.id) {
-            let length = u128::from(task.d) + u128::from(other.wander) + u128::from(other.j);
+            let length = u128::from(task.d) + u128::from(other.release_delay) + u128::from(other.j);
             let t = u128::from(other.t);
             preemptions += match edf {
                 true => length.checked_sub(other.d.into()).map_or(0, |room| room / t + 1),
@@ -142,7 +142,7 @@ fn slots(part: &Part, edf: bool, claim: impl Fn(&str) -> Result<u64, String>) ->
     for task in &part.tasks {
         let (name, r) = (&task.name, claim(&task.name)?);
         // Its jobs never wait for each other.
-        let t = task.t.checked_sub(task.wander).filter(|t| r <= *t);
+        let t = task.t.checked_sub(task.release_delay).filter(|t| r <= *t);
         let t = t.ok_or_else(|| format!("\"{name}\" may arrive again within the {r} ns of its response"))?;
         let c = suffered(part, task, edf)?;
         // Also: C >= 1, and its own execution fits.
@@ -298,6 +298,6 @@ pub(super) fn responses(part: &Part, limited: bool, claims: &[Responding]) -> Re
             return Err(format!("\"{name}\": others may execute {sum} ns, which can make it wait for {wait} ns"));
         }
     }
-    let end = |task: &Work| Ok((task.id, u128::from(task.wander) + u128::from(claimed(&task.name)?)));
+    let end = |task: &Work| Ok((task.id, u128::from(task.release_delay) + u128::from(claimed(&task.name)?)));
     part.tasks.iter().map(end).collect()
 }

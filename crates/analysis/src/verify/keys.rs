@@ -41,7 +41,7 @@ pub(super) fn releases(x: u128, more: u128, t: u128, c: u128) -> Option<u128> {
 impl Part {
     /// Work within w before a level, besides jobs: ticks and interrupts. With laxities also the
     /// switches of comparisons: at each release, each point of the grid, and the end of late jobs.
-    pub(super) fn besides(&self, level: u32, w: u128) -> Option<u128> {
+    pub(super) fn overhead_before_level(&self, level: u32, w: u128) -> Option<u128> {
         let mut sum = self.thefts().try_fold(0u128, |sum, (c, t, late)| sum.checked_add(releases(w, late, t, c)?))?;
         let switch = self.costs.map_or(0, |costs| u128::from(costs.switch.as_ns()));
         let laxity = |level: u32| {
@@ -103,7 +103,7 @@ impl<'a> Group<'a> {
         let (by_laxity, preemptive) = (spec.order == Order::Laxity, spec.preemptive);
         let known = match spec.order {
             Order::Deadline => true,
-            Order::Laxity => here().all(|task| task.wander == 0 && task.c <= task.t),
+            Order::Laxity => here().all(|task| task.release_delay == 0 && task.c <= task.t),
             Order::Fifo => false,
         };
         let alone = Some(first.id).filter(|_| group.len() == 1);
@@ -141,7 +141,7 @@ impl<'a> Group<'a> {
 
     /// Work within w before the level.
     fn above(&self, w: u128) -> Option<u128> {
-        let mut sum = self.part.besides(self.level, w)?;
+        let mut sum = self.part.overhead_before_level(self.level, w)?;
         for other in self.part.tasks.iter().filter(|other| other.level < self.level) {
             sum = sum.checked_add(releases(w, other.spread(), other.t.into(), self.part.charged(other))?)?;
         }
@@ -160,7 +160,7 @@ impl<'a> Group<'a> {
 
     /// How many jobs of k have keys up to x after the first, for e <= x.
     fn steps(key: &Key, x: i128) -> i128 {
-        (x - key.first + i128::from(key.task.wander)) / i128::from(key.task.t)
+        (x - key.first + i128::from(key.task.release_delay)) / i128::from(key.task.t)
     }
 
     /// W(x, t), with what had started with keys above `low`.
@@ -185,7 +185,7 @@ impl<'a> Group<'a> {
     pub(crate) fn last(&self, x: i128) -> Option<i128> {
         let of = |key: &Key| {
             let steps = Self::steps(key, x) * i128::from(key.task.t);
-            (key.first + steps - i128::from(key.task.wander)).max(key.first)
+            (key.first + steps - i128::from(key.task.release_delay)).max(key.first)
         };
         self.keys.iter().filter(|key| key.first <= x).map(of).max().filter(|last| *last >= self.least)
     }

@@ -84,12 +84,12 @@ pub(super) fn density(part: &Part) -> Claim {
 
 /// The shortest time from a release to the deadline or to the next release.
 pub(super) fn window(task: &Work) -> Option<u64> {
-    let (d, t) = (task.d.checked_sub(task.j)?, task.t.checked_sub(task.wander)?.checked_sub(task.j)?);
+    let (d, t) = (task.d.checked_sub(task.j)?, task.t.checked_sub(task.release_delay)?.checked_sub(task.j)?);
     Some(d.min(t)).filter(|window| *window > 0)
 }
 
 /// A task as its demand counts.
-struct Due {
+struct DemandTask {
     c: u128,
     t: u128,
     d: u128,
@@ -97,7 +97,7 @@ struct Due {
     b: u128,
 }
 
-impl Due {
+impl DemandTask {
     /// C of all its jobs that are released and due within t.
     fn demand(&self, t: u128) -> Option<u128> {
         if t < self.d { Some(0) } else { ((t - self.d + self.s) / self.t + 1).checked_mul(self.c) }
@@ -116,8 +116,8 @@ pub(super) fn demand(part: &Part, horizon: u64, points: &[u64]) -> Claim {
     for task in &part.tasks {
         let d = task.d.checked_sub(task.j).filter(|d| *d > 0);
         let d = d.ok_or_else(|| format!("{}: the jitter of \"{}\" reaches its deadline", part.scope, task.name))?;
-        let s = if task.chained { u128::from(task.wander) + u128::from(task.j) } else { 0 };
-        tasks.push(Due { c: part.charged(task), t: task.t.into(), d: d.into(), s, b: task.b.into() });
+        let s = if task.chained { u128::from(task.release_delay) + u128::from(task.j) } else { 0 };
+        tasks.push(DemandTask { c: part.charged(task), t: task.t.into(), d: d.into(), s, b: task.b.into() });
     }
     // A window of no length holds no release: it shows nothing.
     if horizon == 0 {
@@ -175,7 +175,7 @@ pub(super) fn responses(part: &Part, claims: &[Windows], groups: &[Keys]) -> Res
         super::keys::check(part, group)?;
         for task in &group.tasks {
             let task = part.find(task)?;
-            ends.push((task.id, u128::from(task.wander) + u128::from(task.d)));
+            ends.push((task.id, u128::from(task.release_delay) + u128::from(task.d)));
         }
     }
     ends.sort_unstable();
@@ -192,7 +192,7 @@ pub(crate) fn work(part: &Part, task: &Work, q: u128, w: u128, last: u64) -> Opt
     let same = part.tasks.iter().filter(|other| other.level == task.level);
     let blocking: u128 = same.map(|other| other.b.into()).max().unwrap_or(0);
     let own = (q + 1).checked_mul(part.charged(task))?;
-    let mut sum = part.besides(task.level, w)?.checked_add(own)?.checked_add(blocking)?;
+    let mut sum = part.overhead_before_level(task.level, w)?.checked_add(own)?.checked_add(blocking)?;
     let before = w.saturating_sub(u128::from(last) - 1);
     for other in part.tasks.iter().filter(|other| other.id != task.id && other.level <= task.level) {
         sum = sum.checked_add(releases(before, other.spread(), other.t.into(), part.charged(other))?)?;
@@ -228,7 +228,7 @@ fn windows(part: &Part, task: &Work, windows: &[u64]) -> Result<u128, String> {
     let mut end = 0;
     for (q, w) in (0u128..).zip(each.iter().map(|w| u128::from(*w))) {
         done(q, w, last)?;
-        let response = w + j - (q * t).saturating_sub(task.wander.into()).min(w + j);
+        let response = w + j - (q * t).saturating_sub(task.release_delay.into()).min(w + j);
         if response > task.d.into() {
             return Err(format!("\"{}\": job {} may take {response} ns", task.name, q + 1));
         }

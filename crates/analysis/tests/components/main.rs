@@ -91,7 +91,7 @@ fn random_system(random: &mut Random) -> System {
 }
 
 #[test]
-fn what_is_proven_holds_under_every_rule() {
+fn proofs_hold_under_every_server_rule() {
     let mut random = Random::new(7);
     let mut proven = std::collections::BTreeMap::<&str, u64>::new();
     let (mut yes, mut aligned, mut missed) = (0, 0, 0);
@@ -265,7 +265,7 @@ fn how_often_a_task_alone_is_in_time_is_told() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn missing_parameters_are_named_in_the_reason() {
     let why = |system: &System, scope: &str| {
         let report = plain(system);
         assert_eq!(report.schedulable, Answer::Unknown, "{report:#?}");
@@ -336,7 +336,7 @@ fn more_than_a_server_gives_is_refuted() {
 }
 
 #[test]
-fn what_rests_on_a_server_is_withdrawn_with_it() {
+fn proofs_that_rest_on_a_server_are_withdrawn_with_it() {
     let mut system = two_levels();
     assert!(plain(&system).bound_of(TaskId(2)).is_some() || plain(&system).schedulable == Answer::Yes);
     // The outer server, less important than "beside" now, no longer gets its budget.
@@ -424,7 +424,7 @@ fn unsized_system(random: &mut Random) -> System {
 }
 
 #[test]
-fn what_is_sized_is_proven_and_the_least() {
+fn sized_budgets_are_proven_and_minimal() {
     let mut random = Random::new(11);
     let (mut sized_ones, mut refused, mut least, mut beyond) = (0, 0, 0, 0);
     let (mut by_edp, mut longest, mut pairs) = (0, 0, 0);
@@ -655,7 +655,7 @@ fn two_cpus(period: Span, budget: Span) -> System {
 }
 
 #[test]
-fn what_cannot_be_sized_is_said() {
+fn a_budget_that_cannot_be_sized_is_an_error() {
     let mut system = two_levels();
     system.components[1].budget = Auto::Auto;
     system.tasks[2] = Task { deadline: Span::from_ns(6), ..task("b", 90, 5, Some(1)) };

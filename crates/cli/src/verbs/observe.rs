@@ -31,7 +31,7 @@ pub(crate) fn execute(options: &args::Observe, json: bool) -> Outcome {
     let (stats, about) = match &options.file {
         Some(path) => {
             let (stats, trace) = file::read(path, options)?;
-            (stats, About::Trace(trace))
+            (stats, Source::Trace(trace))
         }
         None => {
             let signals = StopSignals::catch();
@@ -40,7 +40,7 @@ pub(crate) fn execute(options: &args::Observe, json: bool) -> Outcome {
             let recorded = live::record(options, live, &|| signals.caught().map(|signal| signal.to_string()));
             drop(serving);
             let (stats, recording) = recorded?;
-            (stats, About::Recording(recording))
+            (stats, Source::Recording(recording))
         }
     };
     for sentence in about.warnings() {
@@ -111,39 +111,39 @@ struct Answer<'a> {
     #[serde(flatten)]
     stats: &'a Stats,
     notes: &'a [String],
-    observed: &'a About,
+    observed: &'a Source,
 }
 
 #[derive(Serialize)]
 #[serde(untagged)]
-enum About {
+enum Source {
     Trace(file::Trace),
     Recording(live::Recording),
 }
 
-impl About {
+impl Source {
     fn sentence(&self) -> String {
         match self {
-            About::Trace(trace) => trace.sentence(),
-            About::Recording(recording) => recording.sentence(),
+            Source::Trace(trace) => trace.sentence(),
+            Source::Recording(recording) => recording.sentence(),
         }
     }
 
     fn interrupts_only(&self) -> bool {
-        matches!(self, About::Trace(trace) if trace.interrupts_only)
+        matches!(self, Source::Trace(trace) if trace.interrupts_only)
     }
 
     fn gaps(&self) -> u64 {
         match self {
-            About::Trace(trace) => trace.gaps,
-            About::Recording(recording) => recording.gaps,
+            Source::Trace(trace) => trace.gaps,
+            Source::Recording(recording) => recording.gaps,
         }
     }
 
     fn warnings(&self) -> Vec<String> {
         match self {
-            About::Trace(trace) => trace.warnings(),
-            About::Recording(recording) => recording.warnings(),
+            Source::Trace(trace) => trace.warnings(),
+            Source::Recording(recording) => recording.warnings(),
         }
     }
 }

@@ -248,7 +248,7 @@ fn intervals(options: &args::Stats, every: Span, log: &mut Log, json: bool) -> O
         let happened =
             || last.missed() > 0 || last.tasks.iter().any(|task| task.released + task.completed > 0 || late(task));
         if end > sink.from || end == Time::ZERO || happened() {
-            sink.tell(end, last);
+            sink.write_report(end, last);
         }
         input::warn_of_damage(&options.log, &log.damage());
     }
@@ -271,11 +271,11 @@ impl Every<'_> {
             }
             let mut stats = self.collector.cut(to);
             stats.explain(self.causes.cut().as_ref());
-            self.tell(to, stats);
+            self.write_report(to, stats);
         }
     }
 
-    fn tell(&mut self, to: Time, mut stats: Stats) {
+    fn write_report(&mut self, to: Time, mut stats: Stats) {
         self.missed |= has_failed(&stats);
         keep(&mut stats, self.options);
         let text = if self.json {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use super::folder::{Folder, Ran, TAKT};
+use super::folder::{CommandResult, Folder, TAKT};
 
 #[test]
 fn a_refused_verb_leaves_the_file_that_it_would_replace() {
@@ -35,7 +35,7 @@ fn a_full_disk_is_told_and_a_deaf_terminal_is_no_bug() {
         &["--help"],
     ] {
         let output = Command::new(TAKT).args(arguments).current_dir(folder.0.path()).stdout(full()).output();
-        let ran = Ran::of(output.expect("takt ends"));
+        let ran = CommandResult::of(output.expect("takt ends"));
         assert_eq!(ran.status, 4, "{arguments:?}");
         assert!(ran.stderr.starts_with("takt: cannot write standard output: No space left"), "{}", ran.stderr);
     }
@@ -51,7 +51,7 @@ fn a_limit_of_file_size_is_told_like_a_full_disk() {
     let folder = Folder::new();
     let limited = format!("ulimit -f 1; exec '{TAKT}' sim good.toml --for 60s -o limited.takt");
     let output = Command::new("sh").args(["-c", &limited]).current_dir(folder.0.path()).output();
-    let ran = Ran::of(output.expect("sh runs"));
+    let ran = CommandResult::of(output.expect("sh runs"));
     assert_eq!(ran.status, 4, "{}", ran.stderr);
     assert!(ran.stderr.starts_with("takt: cannot write limited.takt: File too large"), "{}", ran.stderr);
 }

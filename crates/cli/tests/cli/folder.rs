@@ -155,35 +155,35 @@ impl Folder {
             .expect("takt starts")
     }
 
-    pub(super) fn takt(&self, arguments: &[&str]) -> Ran {
-        Ran::of(self.spawn(arguments).wait_with_output().expect("takt ends"))
+    pub(super) fn takt(&self, arguments: &[&str]) -> CommandResult {
+        CommandResult::of(self.spawn(arguments).wait_with_output().expect("takt ends"))
     }
 
-    pub(super) fn takt_with(&self, arguments: &[&str], input: &[u8]) -> Ran {
+    pub(super) fn takt_with(&self, arguments: &[&str], input: &[u8]) -> CommandResult {
         let mut child = self.spawn(arguments);
         let mut stdin = child.stdin.take().expect("a pipe");
         let input = input.to_vec();
         let writer = std::thread::spawn(move || {
             let _ = stdin.write_all(&input);
         });
-        let ran = Ran::of(child.wait_with_output().expect("takt ends"));
+        let ran = CommandResult::of(child.wait_with_output().expect("takt ends"));
         writer.join().expect("the writer ends");
         ran
     }
 }
 
-pub(super) struct Ran {
+pub(super) struct CommandResult {
     pub(super) status: i32,
     pub(super) stdout: Vec<u8>,
     pub(super) stderr: String,
 }
 
-impl Ran {
-    pub(super) fn of(output: Output) -> Ran {
+impl CommandResult {
+    pub(super) fn of(output: Output) -> CommandResult {
         let stderr = String::from_utf8_lossy(&output.stderr);
         let lines = stderr.lines().filter(|line| !line.starts_with("takt: note:"));
         let stderr = lines.map(|line| format!("{line}\n")).collect();
-        Ran { status: output.status.code().unwrap_or(-1), stdout: output.stdout, stderr }
+        CommandResult { status: output.status.code().unwrap_or(-1), stdout: output.stdout, stderr }
     }
 
     pub(super) fn text(&self) -> String {

@@ -3,12 +3,12 @@
 use std::fs;
 use std::process::Command;
 
-use super::folder::{Folder, Ran, TAKT};
+use super::folder::{CommandResult, Folder, TAKT};
 
-fn without_programs(folder: &Folder, arguments: &[&str]) -> Ran {
+fn without_programs(folder: &Folder, arguments: &[&str]) -> CommandResult {
     let mut command = Command::new(TAKT);
     command.args(arguments).current_dir(folder.0.path()).env("PATH", "").env("XDG_CACHE_HOME", folder.path("cache"));
-    Ran::of(command.output().expect("takt starts"))
+    CommandResult::of(command.output().expect("takt starts"))
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_missing_kernel_and_a_dynamic_binary_are_refused_with_the_remedy() {
     let takt = |arguments: &[&str]| {
         let mut command = Command::new(TAKT);
         command.args(arguments).current_dir(folder.0.path()).env("PATH", &path);
-        Ran::of(command.env("XDG_CACHE_HOME", folder.path("cache")).output().expect("takt starts"))
+        CommandResult::of(command.env("XDG_CACHE_HOME", folder.path("cache")).output().expect("takt starts"))
     };
     let ran = takt(&["lab", "run", "good.toml", "--kernel", "plain"]);
     assert_eq!(ran.status, 3, "{}", ran.stderr);

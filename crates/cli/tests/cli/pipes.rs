@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Stdio};
 
-use super::folder::{Folder, GOOD, Ran};
+use super::folder::{CommandResult, Folder, GOOD};
 
 #[test]
 fn pipes_join_verbs() {
@@ -40,7 +40,7 @@ fn a_reader_that_leaves_is_no_error() {
         let mut stdout = child.stdout.take().expect("a pipe");
         stdout.read_exact(&mut byte).expect("something comes");
         drop(stdout);
-        let ran = Ran::of(child.wait_with_output().expect("takt ends"));
+        let ran = CommandResult::of(child.wait_with_output().expect("takt ends"));
         assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "takt {}", arguments.join(" "));
     }
 }

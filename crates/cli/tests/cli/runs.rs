@@ -77,7 +77,7 @@ fn messages_that_never_arrive_are_told_and_fail() {
 }
 
 #[test]
-fn what_is_about_one_node_of_several_leaves_the_others_out() {
+fn an_answer_about_one_node_omits_the_other_nodes() {
     let folder = Folder::new();
     let seen = |arguments: &[&str]| {
         let answer = folder.takt(arguments).json();

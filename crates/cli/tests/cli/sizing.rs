@@ -6,7 +6,7 @@ use std::path::Path;
 use super::folder::{COMPONENT, Folder};
 
 #[test]
-fn what_is_sized_is_written_with_its_comments_and_proven() {
+fn size_writes_a_proven_file_and_keeps_its_comments() {
     let folder = Folder::new();
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/partitions.toml");
     let text = fs::read_to_string(&example).expect("the example");
@@ -120,7 +120,7 @@ fn shares_go_by_bytes_by_messages_or_evenly_and_net_apply_takes_them() {
 
 /// `sim` refuses no file: servers of which nothing is proven get the share of what they serve.
 #[test]
-fn what_cannot_be_sized_is_simulated_with_its_share() {
+fn unsized_servers_are_simulated_with_the_share_of_their_tasks() {
     let folder = Folder::new();
     let server = |name: &str, rule: &str| format!("[[component]]\nname = \"{name}\"\nserver = \"{rule}\"\n");
     let task = "[[task]]\nname = \"t\"\ncomponent = \"soft\"\nperiod = \"20ms\"\nwcet = \"5ms\"\n";

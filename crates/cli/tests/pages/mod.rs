@@ -157,10 +157,10 @@ impl Page {
     }
 
     /// The page with the printed output. A matching answer stays unchanged, with its elisions.
-    fn rewritten(&self, text: &str, outputs: &[Option<Ran>]) -> String {
+    fn rewritten(&self, text: &str, outputs: &[Option<StepResult>]) -> String {
         let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
         for (step, ran) in self.steps.iter().zip(outputs).rev() {
-            let differs = |ran: &&Ran| step.expected.is_some() && step.compare(ran).is_err();
+            let differs = |ran: &&StepResult| step.expected.is_some() && step.compare(ran).is_err();
             let Some(ran) = ran.as_ref().filter(differs) else { continue };
             let mut answer: Vec<String> = ran.text.lines().map(str::to_owned).collect();
             if ran.status != 0 {
@@ -215,7 +215,7 @@ impl Step {
         runs.then_some(Step { line, command, status: 0, expected: None, live, answer: *i..*i })
     }
 
-    fn compare(&self, ran: &Ran) -> Result<(), String> {
+    fn compare(&self, ran: &StepResult) -> Result<(), String> {
         let answers = [0, 1];
         let same = self.live && answers.contains(&ran.status) && answers.contains(&self.status);
         if ran.status != self.status && !same {
@@ -298,7 +298,7 @@ fn lines<'a>(text: &'a str, named: &[&str]) -> impl Iterator<Item = &'a str> {
     })
 }
 
-struct Ran {
+struct StepResult {
     status: i32,
     /// Standard output and error as they came.
     text: String,
@@ -325,7 +325,7 @@ impl Session {
         Session { folder, path }
     }
 
-    fn run(&self, command: &str) -> Ran {
+    fn run(&self, command: &str) -> StepResult {
         let output: Output = Command::new("bash")
             .args(["-o", "pipefail", "-c", &format!("{{ {command}\n}} 2>&1")])
             .current_dir(self.folder.path())
@@ -340,6 +340,6 @@ impl Session {
         let text = String::from_utf8_lossy(&output.stdout);
         let lines = text.lines().filter(|line| !line.starts_with("takt: note:"));
         let text = lines.map(|line| format!("{line}\n")).collect();
-        Ran { status: output.status.code().unwrap_or(-1), text }
+        StepResult { status: output.status.code().unwrap_or(-1), text }
     }
 }

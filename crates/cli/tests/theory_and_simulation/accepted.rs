@@ -139,7 +139,7 @@ fn flows(dice: &mut Dice, system: &mut System) {
 }
 
 #[test]
-fn what_the_file_accepts_is_simulated() {
+fn every_valid_system_file_can_be_simulated() {
     let (mut accepted, mut with_flows, mut with_components) = (0, 0, 0);
     for seed in seeds(4_000) {
         let mut system = anything(&mut Dice::new(seed));

@@ -69,7 +69,7 @@ fn random_system(random: &mut Random) -> System {
 }
 
 #[test]
-fn what_is_proven_is_never_seen_to_fail() {
+fn proven_placements_miss_no_deadline_in_simulation() {
     let mut random = Random::new(2024);
     let (mut proven, mut bounded, mut chains) = (0, 0, 0);
     for round in 0..3000 {

@@ -48,7 +48,7 @@ impl<T: FactSink> Core<T> {
     }
 
     /// Queues only one job of each freed slot. The rest of an entirely late backlog is left to
-    /// [`Core::settle`].
+    /// [`Core::release_followers`].
     pub(super) fn fill_once(&mut self, now: Time) {
         for left in (0..self.freed.len()).rev() {
             if let Some(slot) = self.freed.pop() {

@@ -2,13 +2,13 @@
 
 use takt_log::CancelCause;
 use takt_model::Time;
-use takt_policy::Due;
+use takt_policy::ReadyInstance;
 
 use super::{Core, Ended, INSTANCES_MAX};
 use crate::fact::{Fact, FactSink, TimedFact};
 
 impl<T: FactSink> Core<T> {
-    /// Whether [`Core::take_ended`] has a job, or will have after [`Core::settle`].
+    /// Whether [`Core::take_ended`] has a job, or will have after [`Core::release_followers`].
     pub(crate) fn has_ended(&self) -> bool {
         !self.remote.is_empty() || !self.due.is_empty() || !self.overdue.is_empty()
     }
@@ -35,15 +35,15 @@ impl<T: FactSink> Core<T> {
     /// remain for the next call: other CPUs must be notified first, or there is too much to shed or
     /// drop at once. Returns whether the next call may come at once.
     #[inline]
-    pub(crate) fn settle(&mut self, now: Time) -> bool {
+    pub(crate) fn release_followers(&mut self, now: Time) -> bool {
         debug_assert!(self.is_whole(), "a job is counted twice, or not at all");
         // The common case.
         let nothing = self.ended.is_empty() && self.due.is_empty() && self.overdue.is_empty();
-        !nothing && self.settle_all(now)
+        !nothing && self.release_all_followers(now)
     }
 
     #[inline(never)]
-    fn settle_all(&mut self, now: Time) -> bool {
+    fn release_all_followers(&mut self, now: Time) -> bool {
         if !self.overdue.is_empty() {
             self.fill_overdue(now);
         }
@@ -76,7 +76,7 @@ impl<T: FactSink> Core<T> {
         }
     }
 
-    /// Records the end of a predecessor's job of the operation in `slot`. [`Core::settle`] releases
+    /// Records the end of a predecessor's job of the operation in `slot`. [`Core::release_followers`] releases
     /// or sheds the job that waited for it.
     pub(crate) fn follow(&mut self, slot: u32, ended: Ended) {
         let Some(operation) = self.operations.get_mut(slot as usize) else { return };
@@ -88,11 +88,11 @@ impl<T: FactSink> Core<T> {
         }
     }
 
-    fn take_due(&mut self, slot: u32) -> Option<Due> {
+    fn take_due(&mut self, slot: u32) -> Option<ReadyInstance> {
         self.operations.get_mut(slot as usize)?.rest.link.as_mut()?.take_due()
     }
 
-    fn release_or_shed(&mut self, slot: u32, due: Due, now: Time) {
+    fn release_or_shed(&mut self, slot: u32, due: ReadyInstance, now: Time) {
         if !due.shed {
             // A job without room is counted and reported as rejected.
             let released = self.release(slot, now, due.origin, now);

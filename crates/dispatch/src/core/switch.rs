@@ -1,7 +1,7 @@
 //! Passed deadlines, and switches of plans.
 
 use takt_model::Time;
-use takt_policy::Passed;
+use takt_policy::DeadlineEffect;
 
 use super::operation::distance;
 use super::{Core, SWITCHES_MAX};
@@ -39,12 +39,12 @@ impl<T: FactSink> Core<T> {
         self.fill(now);
     }
 
-    fn take_note(&mut self, slot: u32, passed: Passed, now: Time) {
+    fn take_note(&mut self, slot: u32, passed: DeadlineEffect, now: Time) {
         match passed {
-            Passed::Continues => {}
-            Passed::Moved(_) if self.nests => self.call_all(),
-            Passed::Moved(level) => self.woken.insert(level),
-            Passed::Dropped { running } => {
+            DeadlineEffect::Continues => {}
+            DeadlineEffect::Moved(_) if self.nests => self.call_all(),
+            DeadlineEffect::Moved(level) => self.woken.insert(level),
+            DeadlineEffect::Dropped { running } => {
                 if running {
                     self.stopped.push((slot, self.current(slot).unwrap_or(0)));
                     if self.nests {
@@ -61,7 +61,7 @@ impl<T: FactSink> Core<T> {
 
     /// Switches to another plan. Returns how many waiting jobs changed level or were dropped. An
     /// unknown plan changes nothing.
-    pub(crate) fn switch(&mut self, plan: usize, now: Time, changes: &mut Vec<(u32, Passed)>) -> usize {
+    pub(crate) fn switch(&mut self, plan: usize, now: Time, changes: &mut Vec<(u32, DeadlineEffect)>) -> usize {
         changes.clear();
         let before = self.levels.plan();
         let (levels, operations) = (&mut self.levels, &self.operations);

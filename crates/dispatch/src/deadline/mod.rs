@@ -53,7 +53,7 @@ use takt_linux::seqpacket::{Connection, Poll, Received, Sent as Passed};
 use takt_model::{Span, Time};
 use thiserror::Error;
 
-use self::room::{Room, Wait};
+use self::room::{RoomDescriptor, Wait};
 use self::wire::{ANSWER, Answer, BrokerCounts, MESSAGE_MAX, Request, VERSION};
 
 /// Where a broker listens, unless it is told another path.
@@ -170,7 +170,7 @@ struct Member {
     /// Of a stream.
     pending: Pending,
     /// If the program has asked for it.
-    room: Option<Room>,
+    room: Option<RoomDescriptor>,
 }
 
 /// A member's stage with the present broker.
@@ -581,7 +581,7 @@ impl DeadlineSocket {
         };
         self.with(|member| {
             if member.room.is_none() {
-                member.room = Some(Room::new(Arc::clone(event)));
+                member.room = Some(RoomDescriptor::new(Arc::clone(event)));
             }
         });
         Ok(event.as_fd())

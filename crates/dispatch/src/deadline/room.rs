@@ -41,17 +41,17 @@ impl Wait {
 }
 
 /// The descriptor, and what the last message waits for.
-pub(super) struct Room {
+pub(super) struct RoomDescriptor {
     event: Arc<EventFd>,
     /// With the length of the message in bytes. `None`: the descriptor is readable.
     missing: Option<(Wait, usize)>,
 }
 
-impl Room {
+impl RoomDescriptor {
     /// There is room, as far as is known.
-    pub(super) fn new(event: Arc<EventFd>) -> Room {
+    pub(super) fn new(event: Arc<EventFd>) -> RoomDescriptor {
         event.raise();
-        Room { event, missing: None }
+        RoomDescriptor { event, missing: None }
     }
 }
 

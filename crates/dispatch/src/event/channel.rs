@@ -25,7 +25,7 @@ use super::quality::{Quality, Terms};
 use super::state::{Change, Inner, Observer, Observing, Options};
 use super::subscription::{Subscription, checked};
 use crate::gate::GRACE;
-use crate::sync::{self, Word, rouse};
+use crate::sync::{self, Futex, wake};
 use crate::{Dispatching, Handle, Plan};
 
 /// A channel. Clones share the same channel. See the [module](crate::event) for an example.
@@ -171,11 +171,11 @@ impl Channel {
             all: consumers,
             cpus: dispatching.cpus().to_vec(),
             clock,
-            timer: Word::new(0),
+            timer: Futex::new(0),
             until: sync::AtomicU64::new(u64::MAX),
             stopped: AtomicBool::new(false),
         };
-        let live = Arc::new(Live { consumers, lanes, outlets, gate: Word::new(0) });
+        let live = Arc::new(Live { consumers, lanes, outlets, gate: Futex::new(0) });
         let mut threads = threads(&live, dispatching)?;
         // This also locks memory allocated since the dispatcher locked its own: buffers and stacks.
         let locked = dispatching.lock_memory().inspect_err(|_| live.stop(&mut threads))?;
@@ -189,7 +189,7 @@ impl Channel {
             self.inner.history.lock().begin(clock);
         }
         *self.inner.live.lock() = Some(live.clone());
-        rouse(&live.gate);
+        wake(&live.gate);
         Ok(Connected { inner: self.inner.clone(), live, threads, _locked: locked })
     }
 

@@ -43,13 +43,13 @@ impl World {
                 all: vec![(subscription.inbox.clone(), bench.handle)],
                 cpus: Vec::new(),
                 clock: Epoch::in_future(Span::from_s(3600)),
-                timer: Word::new(0),
+                timer: Futex::new(0),
                 until: sync::AtomicU64::new(u64::MAX),
                 stopped: AtomicBool::new(false),
             },
             lanes,
             outlets: channel.inner.outlets.lock().iter().filter_map(Weak::upgrade).collect(),
-            gate: Word::new(0),
+            gate: Futex::new(0),
         });
         *channel.inner.live.lock() = Some(live.clone());
         World { channel, live, subscription }

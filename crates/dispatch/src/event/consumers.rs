@@ -11,7 +11,7 @@ use super::filter::Head;
 use super::history::History;
 use super::inbox::{Inbox, Offered};
 use super::peer::{PendingChanges, PresenceChange};
-use crate::sync::{self, Word, rouse};
+use crate::sync::{self, Futex, wake};
 use crate::{Handle, IDLE_MAX};
 
 /// The result of a push.
@@ -57,7 +57,7 @@ pub(super) struct Consumers {
     pub(super) cpus: Vec<u32>,
     pub(super) clock: Epoch,
     /// A futex of the timeout thread.
-    pub(super) timer: Word,
+    pub(super) timer: Futex,
     /// When the timeout thread wakes by itself, in ns.
     pub(super) until: sync::AtomicU64,
     pub(super) stopped: AtomicBool,
@@ -88,7 +88,7 @@ impl Consumers {
 
     /// Tells each consumer its pending changes of a peer. `there` is the node that is present, if any. A
     /// consumer without room keeps the rest for the next call.
-    pub(super) fn tell(
+    pub(super) fn report_presence(
         &self,
         pending: &mut [PendingChanges],
         there: Option<u64>,
@@ -155,7 +155,7 @@ impl Consumers {
     /// take this thread's CPU.
     fn wake(&self, next: Time, wakes: &mut Wakes<'_>) {
         if next.as_ns() < self.until.load(Ordering::Acquire) {
-            self.rouse();
+            self.wake_timer();
         }
         wakes.wake(&self.cpus);
     }
@@ -183,7 +183,7 @@ impl Consumers {
         }
     }
 
-    pub(super) fn rouse(&self) {
-        rouse(&self.timer);
+    pub(super) fn wake_timer(&self) {
+        wake(&self.timer);
     }
 }

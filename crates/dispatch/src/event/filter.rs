@@ -288,7 +288,7 @@ pub struct Correlator {
 
 /// The effect of an event on a filter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Taken {
+pub struct FilterResult {
     /// The leaves that took this event, by bit. Their earlier events are obsolete.
     pub leaves: u64,
     /// Whether the filter is complete. If so, call [`Correlator::collect`].
@@ -389,8 +389,8 @@ impl Correlator {
     }
 
     /// Handles timeouts up to `now`. Call it before the events of `now`, until it is not complete.
-    pub fn pass_time(&mut self, now: Time) -> Taken {
-        let mut taken = Taken::default();
+    pub fn pass_time(&mut self, now: Time) -> FilterResult {
+        let mut taken = FilterResult::default();
         while !taken.complete {
             let Some(due) = self.next_time().filter(|due| *due <= now) else { break };
             if self.expire(due) {
@@ -469,22 +469,22 @@ impl Correlator {
 
     /// An event at `now`.
     #[inline]
-    pub fn event(&mut self, head: &Head, now: Time) -> Taken {
+    pub fn event(&mut self, head: &Head, now: Time) -> FilterResult {
         if let Some(pattern) = self.alone {
             let complete = pattern.has(head);
-            return Taken { leaves: u64::from(complete), complete };
+            return FilterResult { leaves: u64::from(complete), complete };
         }
         self.event_of_group(head, now)
     }
 
-    fn event_of_group(&mut self, head: &Head, now: Time) -> Taken {
-        let mut taken = Taken::default();
+    fn event_of_group(&mut self, head: &Head, now: Time) -> FilterResult {
+        let mut taken = FilterResult::default();
         taken.complete = self.offer(0, head, now, &mut taken.leaves);
         taken
     }
 
     /// The leaves whose events complete the filter, by bit. It waits again from `now` on. Call it
-    /// once after [`Taken::complete`].
+    /// once after [`FilterResult::complete`].
     #[inline]
     pub fn collect(&mut self, now: Time) -> u64 {
         if self.alone.is_some() { 1 } else { self.collect_group(now) }

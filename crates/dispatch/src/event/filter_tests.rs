@@ -80,18 +80,18 @@ fn negation_begins_anew_and_time_is_an_event() {
 fn newer_events_take_the_place_of_older_ones_until_their_group_is_complete() {
     let mut it = Correlator::new(&Filter::all([one(1), one(2), one(3)]), Time::ZERO);
     let mut take = |kind| it.event(&head(kind, 0, MS(1)), MS(1));
-    assert_eq!(take(1), Taken { leaves: 1, complete: false });
-    assert_eq!(take(1), Taken { leaves: 1, complete: false });
-    assert_eq!(take(2), Taken { leaves: 2, complete: false });
-    assert_eq!(take(7), Taken { leaves: 0, complete: false });
-    assert_eq!(take(3), Taken { leaves: 4, complete: true });
+    assert_eq!(take(1), FilterResult { leaves: 1, complete: false });
+    assert_eq!(take(1), FilterResult { leaves: 1, complete: false });
+    assert_eq!(take(2), FilterResult { leaves: 2, complete: false });
+    assert_eq!(take(7), FilterResult { leaves: 0, complete: false });
+    assert_eq!(take(3), FilterResult { leaves: 4, complete: true });
     let mut it = Correlator::new(&Filter::all([Filter::sequence([one(1), one(2)]), one(3)]), Time::ZERO);
     let leaves = [1, 2, 1, 2, 3].map(|kind| it.event(&head(kind, 0, MS(1)), MS(1)).leaves);
     assert_eq!(leaves, [1, 2, 0, 0, 4], "a complete sequence keeps its events");
 }
 
 #[test]
-fn what_makes_no_sense_is_told() {
+fn invalid_filters_are_refused_with_a_reason() {
     let wrong = |filter: Filter| filter.wrong().unwrap();
     assert_eq!(wrong(Filter::all([])), "a group is to have at least one member");
     assert_eq!(wrong(Filter::sequence([one(1), Filter::any([])])), "a group is to have at least one member");
@@ -204,7 +204,7 @@ proptest! {
 }
 
 #[test]
-fn what_repeats_keeps_its_distance_and_completes_once_however_much_was_missed() {
+fn a_repeating_timeout_keeps_its_phase_and_completes_once_after_a_pause() {
     let ms = |ms| Time::ZERO + Span::from_ms(ms);
     let mut timeout = Correlator::new(&Filter::Timeout(Span::from_ms(10)), Time::ZERO);
     let mut completed = Vec::new();
@@ -276,18 +276,18 @@ fn a_sequence_is_at_the_place_of_what_expired_again() {
 }
 
 #[test]
-fn what_expires_may_make_another_time_due() {
+fn an_expired_event_can_bring_the_next_timeout_forward() {
     let early = Filter::any([one(1), Filter::Timeout(Span::from_ms(5))]);
     let mut it = Correlator::new(&Filter::all([early, one(2)]), Time::ZERO);
     let event = |it: &mut Correlator, kind, at: u64, ttl: u64| {
         it.event(&Head { expires: MS(at + ttl), ..head(kind, 0, MS(at)) }, MS(at))
     };
-    assert_eq!(event(&mut it, 1, 1, 2), Taken { leaves: 1, complete: false });
+    assert_eq!(event(&mut it, 1, 1, 2), FilterResult { leaves: 1, complete: false });
     assert_eq!(it.next_time(), None, "one of the two is there");
     assert!(!it.expire(MS(3)) && it.expire(MS(4)) && !it.expire(MS(4)));
     assert_eq!(it.next_time(), Some(MS(5)));
-    assert_eq!(it.pass_time(MS(6)), Taken { leaves: 2, complete: false });
-    assert_eq!(event(&mut it, 2, 7, 9), Taken { leaves: 4, complete: true });
+    assert_eq!(it.pass_time(MS(6)), FilterResult { leaves: 2, complete: false });
+    assert_eq!(event(&mut it, 2, 7, 9), FilterResult { leaves: 4, complete: true });
     assert_eq!(it.collect(MS(7)), 6);
 }
 
@@ -367,7 +367,7 @@ impl Reached {
 
 proptest! {
     #[test]
-    fn what_expires_is_taken_back_and_nothing_else(
+    fn only_expired_events_are_withdrawn_from_a_group(
         filter in groups_of(timeless_leaf()),
         steps in prop::collection::vec((0u32..5, 0u64..6, 0u64..20), 0..60),
     ) {

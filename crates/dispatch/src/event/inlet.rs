@@ -12,7 +12,7 @@ use super::consumers::Pushed;
 use super::delivery::{PEER_FOUND, PEER_LOST};
 use super::error::EventError;
 use super::filter::Head;
-use super::peer::{Left, PresenceChange};
+use super::peer::{ArrivalTimes, PresenceChange};
 use super::state::Inner;
 
 /// Offers events from elsewhere to the consumers of a channel. They go neither to peers of the
@@ -52,7 +52,7 @@ impl Inlet {
         kind: u32,
         source: u32,
         number: u64,
-        left: &Left,
+        left: &ArrivalTimes,
         at: Time,
         payload: &[u8],
     ) -> Result<Pushed, EventError> {
@@ -68,7 +68,7 @@ impl Inlet {
     ///
     /// # Errors
     /// The channel is not connected.
-    pub fn tell(&self, change: PresenceChange, node: u64, source: u32) -> Result<Pushed, EventError> {
+    pub fn report_presence(&self, change: PresenceChange, node: u64, source: u32) -> Result<Pushed, EventError> {
         let live = self.inner.live().ok_or(EventError::NotConnected)?;
         let kind = if change == PresenceChange::Found { PEER_FOUND } else { PEER_LOST };
         let head = Head { kind, source, number: 0, sent: live.consumers.now(), due: Time::MAX, expires: Time::MAX };

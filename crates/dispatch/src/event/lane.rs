@@ -12,11 +12,11 @@ use super::consumers::Consumers;
 use super::delivery::{PEER_FOUND, PEER_LOST, Stored};
 use super::filter::{Head, Pattern, until};
 use super::node::{Clock, Full, Node, NodeError, Peer, Sending, Traffic, same};
-use super::peer::{HOPS_MAX, Left, Origins, PendingChanges, Presence, PresenceChange, Receipt};
+use super::peer::{ArrivalTimes, HOPS_MAX, Origins, PendingChanges, Presence, PresenceChange, Receipt};
 use super::waiting::Waiting;
 use super::wire::{Body, Datagram, HEAD};
 use crate::IDLE_MAX;
-use crate::sync::{self, Word, rouse};
+use crate::sync::{self, Futex, wake};
 
 /// The most datagrams read in a row before the thread checks for silent peers.
 const BURST_MAX: usize = 1024;
@@ -100,7 +100,7 @@ pub(super) struct Lane {
 /// Events that wait for the sending thread.
 struct Outbox {
     waiting: PiMutex<Waiting>,
-    word: Word,
+    word: Futex,
     full: Full,
 }
 
@@ -121,7 +121,7 @@ impl Lane {
         let peer = |at: &SocketAddr| Row::new(*at, node.lost_after, consumers);
         let outbox = |room: usize, full: Full| Outbox {
             waiting: PiMutex::new(Waiting::new(room, payload_max)),
-            word: Word::new(0),
+            word: Futex::new(0),
             full,
         };
         Ok(Lane {
@@ -181,7 +181,7 @@ impl Lane {
         if !kept {
             self.tally.full.fetch_add(self.peers.len() as u64, Ordering::Relaxed);
         }
-        rouse(&outbox.word);
+        wake(&outbox.word);
         let refused = !kept && outbox.full == Full::Newest;
         let peers = self.peers.len();
         if refused { Outcome { sent: 0, dropped: peers } } else { Outcome { sent: peers, dropped: 0 } }
@@ -264,9 +264,9 @@ impl Lane {
     }
 
     /// Wakes the sending thread.
-    pub(super) fn rouse(&self) {
+    pub(super) fn wake(&self) {
         if let Some(outbox) = &self.outbox {
-            rouse(&outbox.word);
+            wake(&outbox.word);
         }
     }
 
@@ -285,7 +285,7 @@ impl Lane {
                     thread::yield_now();
                     continue;
                 }
-                self.tell(Body::Beat);
+                self.send_to_peers(Body::Beat);
                 // Read waiting datagrams first. A peer is not silent if this thread only lacked the
                 // CPU.
                 for _ in 0..BURST_MAX {
@@ -296,7 +296,7 @@ impl Lane {
                     let change = row.presence.lock().pass(now);
                     self.report_changes(consumers, at, row, [change]);
                     // Consumers that lacked room before are told now.
-                    self.tell_of(consumers, at, row);
+                    self.report_presence_of(consumers, at, row);
                 }
                 // Counted from now, so that a pause causes no burst of beats.
                 beat = now.saturating_add(self.beat);
@@ -310,11 +310,11 @@ impl Lane {
                 Err(_) => clock::pause(LOOK_MAX),
             }
         }
-        self.tell(Body::Bye);
+        self.send_to_peers(Body::Bye);
     }
 
     /// Tells all peers that this node is present or ends.
-    fn tell(&self, body: Body<'_>) {
+    fn send_to_peers(&self, body: Body<'_>) {
         // Events that wait here have not been sent.
         let waiting = self.outbox.as_ref().and_then(|outbox| outbox.waiting.lock().oldest());
         let next = waiting.unwrap_or_else(|| self.next.load(Ordering::Acquire));
@@ -343,14 +343,14 @@ impl Lane {
                 row.pending.lock().iter_mut().for_each(|pending| pending.lost(node));
             }
         }
-        self.tell_of(consumers, at, row);
+        self.report_presence_of(consumers, at, row);
     }
 
     /// Tells each consumer its pending changes of a peer, in order. A consumer without room gets the rest
     /// with the next beat.
-    fn tell_of(&self, consumers: &Consumers, at: usize, row: &Row) {
+    fn report_presence_of(&self, consumers: &Consumers, at: usize, row: &Row) {
         let there = row.there();
-        consumers.tell(
+        consumers.report_presence(
             &mut row.pending.lock(),
             there,
             |change, node| self.event_of(consumers, at, change, node),
@@ -399,7 +399,7 @@ impl Lane {
             Receipt::Old => return count(&self.tally.old),
         }
         let own = self.clock.now();
-        let left = Left::of(&datagram, self.clock_number, own);
+        let left = ArrivalTimes::of(&datagram, self.clock_number, own);
         if left.skewed {
             count(&self.tally.skewed);
         }

@@ -10,18 +10,18 @@ use takt_linux::{Class, ClassGuard, sched};
 use super::consumers::{Consumers, Pushed};
 use super::filter::Head;
 use super::lane::Lane;
-use super::outlet::Out;
+use super::outlet::OutletQueue;
 use crate::gate::{READY_MAX, STACK_BYTES, STACK_TOUCHED};
-use crate::sync::{self, Word, rouse};
+use crate::sync::{self, Futex, wake};
 use crate::{Dispatching, IDLE_MAX, StartError};
 
 /// The state of a channel while it is connected.
 pub(super) struct Live {
     pub(super) consumers: Consumers,
     pub(super) lanes: Vec<Lane>,
-    pub(super) outlets: Vec<Arc<Out>>,
+    pub(super) outlets: Vec<Arc<OutletQueue>>,
     /// A futex that is zero until the threads may start.
-    pub(super) gate: Word,
+    pub(super) gate: Futex,
 }
 
 impl Live {
@@ -49,9 +49,9 @@ impl Live {
 
     pub(super) fn stop(&self, threads: &mut Vec<JoinHandle<()>>) {
         self.consumers.stopped.store(true, Ordering::Release);
-        rouse(&self.gate);
-        self.consumers.rouse();
-        self.lanes.iter().for_each(Lane::rouse);
+        wake(&self.gate);
+        self.consumers.wake_timer();
+        self.lanes.iter().for_each(Lane::wake);
         for thread in threads.drain(..) {
             let _ = thread.join();
         }

@@ -30,14 +30,14 @@ use super::delivery::Stored;
 use super::filter::{Head, Pattern, until};
 use super::node::{Full, ROOM_MAX};
 use super::waiting::Waiting;
-use crate::sync::{self, Word, rouse};
+use crate::sync::{self, Futex, wake};
 
 /// The part of an outlet that pushes use.
-pub(super) struct Out {
+pub(super) struct OutletQueue {
     sends: Vec<Pattern>,
     waiting: PiMutex<Waiting>,
     /// A futex of the thread that takes events.
-    word: Word,
+    word: Futex,
     /// A descriptor for the program's own loop, if the program asked for one. It is raised while
     /// events wait.
     signal: OnceLock<EventFd>,
@@ -51,7 +51,7 @@ pub(super) struct Out {
     dropped: AtomicU64,
 }
 
-impl Out {
+impl OutletQueue {
     pub(super) fn wants(&self, head: &Head) -> bool {
         self.sends.iter().any(|pattern| pattern.has(head)) && !self.closed.load(Ordering::Acquire)
     }
@@ -73,7 +73,7 @@ impl Out {
         if !kept {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
-        rouse(&self.word);
+        wake(&self.word);
         // If the event has been taken by now, the descriptor is readable once in vain. It is never
         // unreadable while an event waits.
         if is_first && let Some(signal) = self.signal.get() {
@@ -85,12 +85,12 @@ impl Out {
 
 /// A queue of events that leave the channel. After the outlet is dropped, pushes skip it.
 pub struct Outlet {
-    out: Arc<Out>,
+    out: Arc<OutletQueue>,
 }
 
 /// Counters of an outlet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Passed {
+pub struct OutletCounts {
     /// Events that a push offered to the outlet.
     pub pushed: u64,
     /// Events among these that were dropped because the queue was full.
@@ -98,12 +98,12 @@ pub struct Passed {
 }
 
 /// Room for an event that leaves.
-pub struct Leaving {
+pub struct OutletEvent {
     row: (u64, Stored),
     clock: Epoch,
 }
 
-impl Leaving {
+impl OutletEvent {
     /// The event's head. Its times are those of the outlet's clock.
     #[must_use]
     pub fn head(&self) -> Head {
@@ -131,10 +131,10 @@ impl Leaving {
 
 impl Outlet {
     pub(super) fn new(sends: &[Pattern], room: usize, full: Full, payload_max: usize) -> Outlet {
-        let out = Out {
+        let out = OutletQueue {
             sends: sends.to_vec(),
             waiting: PiMutex::new(Waiting::new(room.clamp(1, ROOM_MAX), payload_max)),
-            word: Word::new(0),
+            word: Futex::new(0),
             signal: OnceLock::new(),
             full,
             closed: AtomicBool::new(false),
@@ -146,19 +146,19 @@ impl Outlet {
         Outlet { out: Arc::new(out) }
     }
 
-    pub(super) fn shared(&self) -> Weak<Out> {
+    pub(super) fn shared(&self) -> Weak<OutletQueue> {
         Arc::downgrade(&self.out)
     }
 
     /// Room for one event.
     #[must_use]
-    pub fn leaving(&self) -> Leaving {
-        Leaving { row: (0, Stored::room(self.out.payload_max)), clock: self.out.clock }
+    pub fn leaving(&self) -> OutletEvent {
+        OutletEvent { row: (0, Stored::room(self.out.payload_max)), clock: self.out.clock }
     }
 
     /// Takes the oldest waiting event, or waits up to `wait` for one. Returns whether it took an
     /// event. Expired events are taken like others.
-    pub fn next(&self, into: &mut Leaving, wait: Span) -> bool {
+    pub fn next(&self, into: &mut OutletEvent, wait: Span) -> bool {
         let out = &self.out;
         let give_up = out.clock.now().saturating_add(wait);
         into.clock = out.clock;
@@ -210,14 +210,14 @@ impl Outlet {
     /// can still be taken.
     pub fn close(&self) {
         self.out.closed.store(true, Ordering::Release);
-        rouse(&self.out.word);
+        wake(&self.out.word);
     }
 
     /// The outlet's counters.
     #[must_use]
-    pub fn passed(&self) -> Passed {
+    pub fn passed(&self) -> OutletCounts {
         let load = |tally: &AtomicU64| tally.load(Ordering::Relaxed);
-        Passed { pushed: load(&self.out.pushed), full: load(&self.out.dropped) }
+        OutletCounts { pushed: load(&self.out.pushed), full: load(&self.out.dropped) }
     }
 }
 

@@ -322,7 +322,7 @@ pub(super) const NO_CLOCK: u64 = 0;
 
 /// The times of an event on arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Left {
+pub struct ArrivalTimes {
     /// Remaining time to live; [`Span::MAX`] if the event does not expire.
     pub remaining: Span,
     /// Time until the deadline; [`Span::MAX`] if there is none.
@@ -333,23 +333,23 @@ pub struct Left {
     pub skewed: bool,
 }
 
-impl Left {
+impl ArrivalTimes {
     /// The times of an event in a datagram. Clock 0 is the sender's own. `now` is the time of the
     /// receiver's clock `own`, in ns.
     #[must_use]
-    pub fn of(datagram: &Datagram<'_>, own: u64, now: u64) -> Left {
+    pub fn of(datagram: &Datagram<'_>, own: u64, now: u64) -> ArrivalTimes {
         if datagram.clock != own || own == NO_CLOCK {
-            return Left { remaining: datagram.remaining, due: datagram.due, transit: None, skewed: false };
+            return ArrivalTimes { remaining: datagram.remaining, due: datagram.due, transit: None, skewed: false };
         }
         let transit = Span::from_ns(now.saturating_sub(datagram.sent));
         let left = datagram.after(transit);
-        Left { remaining: left.remaining, due: left.due, transit: Some(transit), skewed: datagram.sent > now }
+        ArrivalTimes { remaining: left.remaining, due: left.due, transit: Some(transit), skewed: datagram.sent > now }
     }
 
     /// The times after a wait.
     #[must_use]
-    pub fn after(self, waited: Span) -> Left {
-        Left { remaining: less(self.remaining, waited), due: less(self.due, waited), ..self }
+    pub fn after(self, waited: Span) -> ArrivalTimes {
+        ArrivalTimes { remaining: less(self.remaining, waited), due: less(self.due, waited), ..self }
     }
 
     /// The head of the event for consumers, if it arrived at `now`.
@@ -489,17 +489,18 @@ mod tests {
             due,
             body,
         };
-        let left = |clock, sent, now| Left::of(&of((ns(50), ns(35)), clock, sent), 1, now);
-        let told = |remaining, due, transit, skewed| Left { remaining: ns(remaining), due: ns(due), transit, skewed };
+        let left = |clock, sent, now| ArrivalTimes::of(&of((ns(50), ns(35)), clock, sent), 1, now);
+        let told =
+            |remaining, due, transit, skewed| ArrivalTimes { remaining: ns(remaining), due: ns(due), transit, skewed };
         assert_eq!(left(1, 100, 130), told(20, 5, Some(ns(30)), false));
         assert_eq!(left(1, 100, 140), told(10, 0, Some(ns(40)), false));
         assert_eq!(left(1, 100, 151).remaining, Span::ZERO);
         assert_eq!(left(1, 100, 90), told(50, 35, Some(Span::ZERO), true));
-        let own = Left::of(&of((ns(50), ns(35)), NO_CLOCK, 100), NO_CLOCK, 990);
+        let own = ArrivalTimes::of(&of((ns(50), ns(35)), NO_CLOCK, 100), NO_CLOCK, 990);
         assert_eq!(own, left(2, 100, 990), "two without a clock have none in common");
         assert_eq!(left(2, 100, 990), told(50, 35, None, false));
         assert_eq!(left(2, 100, 990).after(ns(40)), told(10, 0, None, false));
-        let forever = Left::of(&of((Span::MAX, Span::MAX), 1, 0), 1, ms(5).as_ns());
+        let forever = ArrivalTimes::of(&of((Span::MAX, Span::MAX), 1, 0), 1, ms(5).as_ns());
         assert_eq!((forever.remaining, forever.due), (Span::MAX, Span::MAX));
         let head = left(1, 100, 130).head(1, 2, 3, Time::from_ns(1000));
         let times = [head.sent, head.due, head.expires].map(Time::as_ns);

@@ -114,7 +114,7 @@ pub struct Flushes {
 
 /// When a value is to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Due {
+enum SendTime {
     /// Not: it has been sent.
     No,
     /// For the first time, by a flush at or after this time of CLOCK_MONOTONIC. The times of a
@@ -130,7 +130,7 @@ struct Row {
     length: usize,
     /// The number of writes.
     version: u64,
-    due: Due,
+    due: SendTime,
     /// Whether it had been sent before its last packet.
     was_sent: bool,
 }
@@ -212,8 +212,13 @@ impl Published {
         if let Some((value, size)) = sizes.iter().enumerate().find(|(_, size)| **size > most) {
             return Err(ReplicationError::Size { value, size: *size, most });
         }
-        let row =
-            |size: &usize| Row { bytes: vec![0; *size].into(), length: 0, version: 0, due: Due::No, was_sent: false };
+        let row = |size: &usize| Row {
+            bytes: vec![0; *size].into(),
+            length: 0,
+            version: 0,
+            due: SendTime::No,
+            was_sent: false,
+        };
         let inner = Publishing {
             supplier: channel.supplier(source),
             kind,
@@ -265,12 +270,12 @@ impl Published {
         row.version += 1;
         counts.written += 1;
         counts.late += u64::from(!in_time);
-        counts.replaced += u64::from(matches!(row.due, Due::At(_)));
+        counts.replaced += u64::from(matches!(row.due, SendTime::At(_)));
         // The value takes over the deadline of a waiting one. Otherwise an operation that writes
         // more often than flushes come would never be sent.
         row.due = match row.due {
-            Due::At(before) => Due::At(before.min(deadline)),
-            Due::No | Due::Again => Due::At(deadline),
+            SendTime::At(before) => SendTime::At(before.min(deadline)),
+            SendTime::No | SendTime::Again => SendTime::At(deadline),
         };
         Ok(in_time)
     }
@@ -342,16 +347,16 @@ impl Published {
             let value = (begin + step) % values;
             let Some(row) = rows.rows.get_mut(value) else { continue };
             let counter = match row.due {
-                Due::At(due) if due <= boundary => &mut first,
-                Due::Again => &mut again,
-                Due::At(_) | Due::No => continue,
+                SendTime::At(due) if due <= boundary => &mut first,
+                SendTime::Again => &mut again,
+                SendTime::At(_) | SendTime::No => continue,
             };
             let bytes = row.bytes.get(..row.length).unwrap_or_default();
             let entry = Entry { value, version: row.version, bytes };
             let Some(end) = entry.write(&mut packet.bytes, packet.end) else { return (first, again, step) };
             packet.end = end;
-            row.was_sent = row.due == Due::Again;
-            row.due = Due::No;
+            row.was_sent = row.due == SendTime::Again;
+            row.due = SendTime::No;
             *counter += 1;
         }
         (first, again, most)
@@ -361,8 +366,8 @@ impl Published {
     /// lost some.
     pub fn refresh(&self) {
         for row in &mut self.inner.rows.lock().rows {
-            if row.version > 0 && row.due == Due::No {
-                row.due = Due::Again;
+            if row.version > 0 && row.due == SendTime::No {
+                row.due = SendTime::Again;
             }
         }
     }
@@ -379,7 +384,7 @@ impl Rows {
     fn keep(&mut self, entry: &Entry<'_>, boundary: Time) {
         let Some(row) = self.rows.get_mut(entry.value) else { return };
         if row.version == entry.version {
-            row.due = if row.was_sent { Due::Again } else { Due::At(boundary) };
+            row.due = if row.was_sent { SendTime::Again } else { SendTime::At(boundary) };
         } else {
             self.counts.replaced += u64::from(!row.was_sent);
         }

@@ -119,7 +119,7 @@ proptest! {
             }
             let counts = published.counts();
             let rows = &published.inner.rows.lock().rows;
-            let waits = rows.iter().filter(|row| matches!(row.due, Due::At(_))).count() as u64;
+            let waits = rows.iter().filter(|row| matches!(row.due, SendTime::At(_))).count() as u64;
             prop_assert_eq!(counts.written, counts.flushed + counts.replaced + waits);
         }
         let counts = replica.counts();
@@ -150,7 +150,7 @@ fn each_written_value_is_sent_or_replaced_or_waits() {
 }
 
 #[test]
-fn what_nobody_got_when_it_was_sent_again_was_sent_before() {
+fn a_failed_repetition_stays_due_and_counts_as_sent_before() {
     let published = published(64, &[4]);
     put(&published, 0, b"a", 10);
     assert_eq!(flush(&published, 10).len(), 1);
@@ -175,7 +175,7 @@ fn what_nobody_got_when_it_was_sent_again_was_sent_before() {
 /// An operation with the flush's period, whose deadlines lie between two flushes. Each of its
 /// values has been replaced by the flush at its deadline.
 #[test]
-fn who_writes_as_often_as_flushes_come_is_heard() {
+fn a_writer_with_the_flush_period_is_replicated() {
     let published = published(64, &[4]);
     let mut heard = 0;
     for frame in 0..10 {
@@ -229,7 +229,7 @@ fn a_publisher_that_begins_anew_is_believed_and_its_former_run_is_not() {
 }
 
 #[test]
-fn what_is_no_flush_of_these_values_is_not_taken_in_part() {
+fn a_malformed_flush_is_not_applied_in_part() {
     let (published, replica) = (published(64, &[4, 4]), Replica::new(1, 9, &[4]));
     put(&published, 0, b"a", 0);
     put(&published, 1, b"b", 0);
@@ -245,7 +245,7 @@ fn what_is_no_flush_of_these_values_is_not_taken_in_part() {
 }
 
 #[test]
-fn what_cannot_be_replicated_is_refused() {
+fn values_that_cannot_be_replicated_are_refused() {
     let channel = |payload_max| Channel::new(Options { payload_max, ..Options::default() });
     let refused = |sizes: &[usize]| Published::new(&channel(30), 1, 9, sizes).err().map(|error| error.to_string());
     assert_eq!(refused(&[2]), None);
@@ -289,7 +289,7 @@ fn values() -> impl Strategy<Value = Vec<(u16, u64, Vec<u8>)>> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_and_the_same_bytes(run: u64, number: u64, values in values(), room in 0..200_usize) {
+    fn a_written_flush_is_read_back_byte_for_byte(run: u64, number: u64, values in values(), room in 0..200_usize) {
         let bytes = payload(run, number, &values);
         let read = entries(&bytes).unwrap();
         let expected: Vec<Entry<'_>> = values
@@ -312,7 +312,7 @@ proptest! {
 
     /// Payloads that are cut, changed in one place, or arbitrary.
     #[test]
-    fn whatever_comes_is_taken_whole_or_not_at_all(
+    fn any_payload_is_applied_whole_or_not_at_all(
         events in prop::collection::vec(
             (0..3_u64, values(), any::<prop::sample::Index>(), any::<u8>(), 0..4_u8), 1..12),
         noise in prop::collection::vec(any::<u8>(), 0..60),

@@ -13,7 +13,7 @@ use super::history::History;
 use super::inbox::Inbox;
 use super::limits::{PAYLOAD_MAX, ROOM_BYTES_MAX, SLOTS_MAX};
 use super::live::Live;
-use super::outlet::Out;
+use super::outlet::OutletQueue;
 
 /// Sizes of a channel.
 ///
@@ -99,7 +99,7 @@ pub(super) struct Inner {
     pub(super) options: Options,
     pub(super) inboxes: PiMutex<Vec<Arc<Inbox>>>,
     /// Weak references, so that dropped outlets disappear.
-    pub(super) outlets: PiMutex<Vec<Weak<Out>>>,
+    pub(super) outlets: PiMutex<Vec<Weak<OutletQueue>>>,
     pub(super) live: PiMutex<Option<Arc<Live>>>,
     /// Serialises connecting and disconnecting. Pushes do not take this lock.
     pub(super) connecting: PiMutex<()>,
@@ -142,7 +142,7 @@ impl Inner {
     pub(super) fn changed(&self, operation: &str, change: Change) {
         let live = self.live.lock().clone();
         if let Some(live) = live {
-            live.consumers.rouse();
+            live.consumers.wake_timer();
         }
         // An observer may itself add or remove observers.
         let observers = self.observers.lock().clone();

@@ -72,13 +72,13 @@ impl Subscription {
     /// stay.
     pub fn suspend(&self) {
         self.inbox.suspend();
-        self.tell(Change::Suspended);
+        self.notify(Change::Suspended);
     }
 
     /// Waits again, from now on.
     pub fn resume(&self) {
         self.inbox.resume(|dispatching| self.now_of(dispatching));
-        self.tell(Change::Resumed);
+        self.notify(Change::Resumed);
     }
 
     /// Changes the quality of service. Sets that wait for the handler keep the former quality. To
@@ -91,7 +91,7 @@ impl Subscription {
         let (inbox, quality) = (&self.inbox, quality.into());
         checked(&inbox.operation, &quality, inbox.backlog(), inbox.events_max)?;
         inbox.reconnect(&quality, |dispatching| self.now_of(dispatching));
-        self.tell(Change::Reconnected);
+        self.notify(Change::Reconnected);
         Ok(())
     }
 
@@ -100,7 +100,7 @@ impl Subscription {
         self.channel.upgrade()?.now_of(dispatching)
     }
 
-    fn tell(&self, change: Change) {
+    fn notify(&self, change: Change) {
         if let Some(channel) = self.channel.upgrade() {
             channel.changed(&self.inbox.operation, change);
         }

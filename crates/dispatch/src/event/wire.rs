@@ -275,7 +275,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_and_nothing_shorter_or_longer(
+        fn a_datagram_is_read_back_at_its_exact_length_only(
             sent in any_datagram(b"payload"),
             cut in 0_usize..HEAD + 7,
         ) {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_loses_time_but_for_what_has_no_end() {
+    fn waiting_reduces_finite_remaining_times_only() {
         let (ns, body) = (Span::from_ns, Body::Beat);
         let (node, incarnation, sequence, clock) = (1, 1, 0, 1);
         let of =

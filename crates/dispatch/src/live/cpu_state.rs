@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use takt_linux::Epoch;
 use takt_linux::thread::Tid;
 use takt_model::{Span, Task, Time};
-use takt_policy::Passed;
+use takt_policy::DeadlineEffect;
 
 use super::watch::Watch;
 use super::{Handler, Shared};
@@ -15,7 +15,7 @@ use crate::bits::{LevelSet, ones};
 use crate::core::{Core, Counts, Place};
 use crate::fact_log::FactWriter;
 use crate::plan::Overrun;
-use crate::sync::{AtomicU64, PiGuard, PiMutex, Word, rouse};
+use crate::sync::{AtomicU64, Futex, PiGuard, PiMutex, wake};
 
 pub(crate) struct CpuState {
     pub(crate) held: PiMutex<LockedState>,
@@ -23,9 +23,9 @@ pub(crate) struct CpuState {
     /// they learn of the ends in order. A waiting thread lends its priority to an interrupted one.
     pub(crate) courier: PiMutex<()>,
     /// By seat, and for spare threads: a futex, changed when one of its threads is woken.
-    pub(crate) signals: Vec<Word>,
+    pub(crate) signals: Vec<Futex>,
     /// The timer thread's futex.
-    pub(crate) timer: Word,
+    pub(crate) timer: Futex,
     /// Levels with announced wake-ups. The announcing thread may have lost its CPU before the
     /// wake-up. Then the next thread that leaves the lock does it.
     pub(crate) pending: [AtomicU64; 2],
@@ -63,7 +63,7 @@ pub(crate) struct LockedState {
     pub(super) timer: Option<Tid>,
     /// By plan and seat: the number of threads wanted.
     threads: Vec<Vec<u32>>,
-    pub(super) changes: Vec<(u32, Passed)>,
+    pub(super) changes: Vec<(u32, DeadlineEffect)>,
     /// The time of the stop. After it nothing is released, started or counted.
     pub(super) stopping: Option<Time>,
     pub(super) last: Time,
@@ -253,7 +253,7 @@ impl DeferredWakeups {
 impl CpuState {
     /// Wakes every sleeping thread of this CPU.
     pub(super) fn wake_all(&self) {
-        self.signals.iter().chain([&self.timer]).for_each(rouse);
+        self.signals.iter().chain([&self.timer]).for_each(wake);
     }
 
     /// Asks all running handlers to return.
@@ -284,13 +284,13 @@ impl CpuState {
         // The timer first, because a woken level thread may take this CPU until after the deadline
         // that the timer must handle. The timer wakes announced levels too.
         if wakes.timer {
-            rouse(&self.timer);
+            wake(&self.timer);
         }
         // Also the thread's own level. Its announcement may just have been withdrawn for a thread
         // that is about to sleep again.
         for (word, (own, first)) in self.pending.iter().zip(wakes.levels.words()) {
             let levels = own | word.load(Ordering::Acquire);
-            ones(levels).filter_map(|level| self.signals.get((first + level) as usize)).for_each(rouse);
+            ones(levels).filter_map(|level| self.signals.get((first + level) as usize)).for_each(wake);
         }
     }
 
@@ -306,7 +306,7 @@ impl CpuState {
     pub(super) fn put_back(&self, shared: &Shared, mut held: PiGuard<'_, LockedState>) -> (Wakes, bool) {
         let last = held.last;
         if held.stopping.is_none() {
-            held.core.settle(last);
+            held.core.release_followers(last);
             held.core.compare(last);
             if held.core.take_moved() {
                 self.move_threads(shared, &mut held);

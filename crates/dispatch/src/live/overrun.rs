@@ -20,7 +20,7 @@ use super::cpu_state::{CpuState, LockedState};
 use super::watch::Watch;
 use crate::core::{End, Upcall};
 use crate::plan::Overrun;
-use crate::sync::{self, Word, rouse};
+use crate::sync::{self, Futex, wake};
 
 /// How many overruns are kept until the program takes them.
 const WAITING_MAX: usize = 256;
@@ -99,7 +99,7 @@ impl Shared {
                     demoted = true;
                 }
             }
-            self.overruns.tell(Report { cpu, slot, number, at: now });
+            self.overruns.report(Report { cpu, slot, number, at: now });
         }
         if demoted {
             let _ = self.set_priorities(held);
@@ -120,7 +120,7 @@ struct Report {
 /// The overruns that the program has not taken yet.
 pub(crate) struct Reports {
     waiting: PiMutex<VecDeque<Report>>,
-    word: Word,
+    word: Futex,
     signal: OnceLock<EventFd>,
     lost: AtomicU64,
 }
@@ -128,10 +128,10 @@ pub(crate) struct Reports {
 impl Reports {
     pub(crate) fn new() -> Reports {
         let waiting = PiMutex::new(VecDeque::with_capacity(WAITING_MAX));
-        Reports { waiting, word: Word::new(0), signal: OnceLock::new(), lost: AtomicU64::new(0) }
+        Reports { waiting, word: Futex::new(0), signal: OnceLock::new(), lost: AtomicU64::new(0) }
     }
 
-    fn tell(&self, report: Report) {
+    fn report(&self, report: Report) {
         let mut waiting = self.waiting.lock();
         if waiting.len() >= WAITING_MAX {
             drop(waiting);
@@ -140,7 +140,7 @@ impl Reports {
         }
         waiting.push_back(report);
         drop(waiting);
-        rouse(&self.word);
+        wake(&self.word);
         if let Some(signal) = self.signal.get() {
             signal.raise();
         }

@@ -30,7 +30,7 @@ impl Shared {
         self.switch_from(0, plan, &mut { Time::ZERO }, &mut switched);
         self.switched.fetch_add(1, Ordering::Relaxed);
         self.locked_ns.fetch_max(switched.locked.as_ns(), Ordering::Relaxed);
-        self.settle((1u128 << self.cpu_states.len()) - 1);
+        self.release_followers((1u128 << self.cpu_states.len()) - 1);
         switched
     }
 
@@ -75,7 +75,7 @@ impl Shared {
         switched.moved += held.core.switch(plan, *now, &mut changes);
         held.changes = changes;
         cpu_state.stop_dropped(held);
-        held.core.settle(*now);
+        held.core.release_followers(*now);
         held.core.compare(*now);
         let _ = held.core.take_moved();
         held.assign_roles();

@@ -45,7 +45,7 @@ impl Drop for Thrown {
 }
 
 #[test]
-fn what_a_panic_throws_is_dropped() {
+fn the_payload_of_a_panic_is_dropped() {
     let _alone = alone();
     std::panic::set_hook(Box::new(|_| {}));
     let set = Operations::new("thrown").with(Operation::periodic("shaky", ms(5)).wcet(us(100)));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_cannot_start_says_why() {
+fn start_errors_name_their_reason() {
     let _alone = alone();
     let operations = Operations::new("few").with(Operation::periodic("only", ms(10)).wcet(ms(1)));
     let plan = operations.compute(&Builtin::Edf.strategy(), &Limits::default()).unwrap();
@@ -59,7 +59,7 @@ fn starts_up_to(top: u8) -> Result<(), StartError> {
     result
 }
 
-/// Not a test by itself: [`what_a_user_may_have_is_used_and_what_is_missing_is_told`] starts it as
+/// Not a test by itself: [`available_privileges_are_used_and_missing_ones_reported`] starts it as
 /// another user.
 #[test]
 fn as_nobody() {
@@ -94,7 +94,7 @@ fn as_nobody() {
 }
 
 #[test]
-fn what_a_user_may_have_is_used_and_what_is_missing_is_told() {
+fn available_privileges_are_used_and_missing_ones_reported() {
     let _alone = alone();
     let own = std::env::current_exe().unwrap();
     // A copy of the program that every user may run.

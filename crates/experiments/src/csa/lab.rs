@@ -3,7 +3,7 @@
 use takt_log::{Reader, Sink as _};
 use takt_model::{Span, System, Time, file};
 
-use super::live::{Claims, Kernel, Ran};
+use super::live::{Claims, CsaRun, Kernel};
 use super::measure::Jobs;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -37,7 +37,7 @@ fn run_in_the_lab(
     systems: &[System],
     here: Span,
     findings: &mut Findings,
-) -> Result<Vec<Ran>, Failure> {
+) -> Result<Vec<CsaRun>, Failure> {
     let Some(machine) = &context.lab else { return Err(Failure::trouble("the lab was not asked for")) };
     let mut files = Vec::new();
     for (at, system) in systems.iter().enumerate() {
@@ -57,14 +57,14 @@ fn run_in_the_lab(
     systems.iter().zip(&logs).map(|(system, log)| read(system, log, here)).collect()
 }
 
-fn read(system: &System, log: &[u8], duration: Span) -> Result<Ran, Failure> {
+fn read(system: &System, log: &[u8], duration: Span) -> Result<CsaRun, Failure> {
     let broken = |error: takt_log::ReadError| Failure::trouble(format_args!("a log of the guest: {error}"));
     let mut jobs = Jobs::of(system);
     for record in Reader::new(log).map_err(broken)? {
         let record = record.map_err(broken)?;
         jobs.event(record.stream, record.time, &record.event);
     }
-    Ok(Ran { found: jobs.finish(Time::ZERO + duration), costs: None })
+    Ok(CsaRun { found: jobs.finish(Time::ZERO + duration), costs: None })
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub(super) struct Kernel {
 }
 
 /// Runs Systems on a kernel, each for this time.
-pub(super) type Runner = fn(&Context, &[System], Span, &mut Findings) -> Result<Vec<Ran>, Failure>;
+pub(super) type Runner = fn(&Context, &[System], Span, &mut Findings) -> Result<Vec<CsaRun>, Failure>;
 
 pub(super) struct Claims {
     pub(super) order: &'static str,
@@ -40,7 +40,7 @@ pub(super) struct Claims {
     pub(super) overhead: &'static str,
 }
 
-pub(super) struct Ran {
+pub(super) struct CsaRun {
     pub(super) found: Responsiveness,
     /// What a decision cost, if the kernel measured it.
     pub(super) costs: Option<Costs>,
@@ -268,7 +268,7 @@ fn measure(
     let whole = systems.chunks_exact(RULES.len()).zip(ran.chunks_exact(RULES.len()));
     for (systems, ran) in whole {
         let mut of_setting = Measured::default();
-        for (system, Ran { found, costs }) in systems.iter().zip(ran) {
+        for (system, CsaRun { found, costs }) in systems.iter().zip(ran) {
             of_setting.simulated.push(simulated(system)?);
             of_setting.live.push(jobs(found));
             if costs.is_some() {
@@ -295,7 +295,12 @@ fn sources(kernel: &Kernel, measured: &[Measured]) -> Vec<&'static str> {
 }
 
 /// Runs the systems on this kernel, one after the other, until it is told to stop.
-fn run_here(context: &Context, systems: &[System], here: Span, findings: &mut Findings) -> Result<Vec<Ran>, Failure> {
+fn run_here(
+    context: &Context,
+    systems: &[System],
+    here: Span,
+    findings: &mut Findings,
+) -> Result<Vec<CsaRun>, Failure> {
     let bar = (context.host.bar)("measuring", systems.len() as u64);
     let (mut evidence, mut all) = (Evidence::default(), Vec::new());
     for system in systems {
@@ -308,7 +313,7 @@ fn run_here(context: &Context, systems: &[System], here: Span, findings: &mut Fi
             break;
         }
         let costs = Some(evidence.add(&found, &summary));
-        all.push(Ran { found, costs });
+        all.push(CsaRun { found, costs });
         bar.inc(1);
     }
     bar.finish_and_clear();

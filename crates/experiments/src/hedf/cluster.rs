@@ -48,7 +48,7 @@ pub(super) struct Cluster {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ran {
+pub(super) struct ClusterRun {
     pub(super) messages: Vec<Message>,
     /// When the first node's requests started on its link.
     pub(super) starts: Vec<Time>,
@@ -88,14 +88,14 @@ impl Cluster {
     }
 
     /// Simulates the frames of [0, `duration`), until every message has its answer.
-    pub(super) fn run(&self, seed: u64, duration: Span) -> Result<Ran, Failure> {
+    pub(super) fn run(&self, seed: u64, duration: Span) -> Result<ClusterRun, Failure> {
         let mut world = World::new(self, seed, duration)?;
         while let Some((now, what)) = world.next() {
             world.now = now;
             match what {
-                What::Frame(node) => world.frame(node),
-                What::Port(node) => world.port(node, PortEvent::Wake),
-                What::Egress(node) => world.egress(node, EgressEvent::Wake),
+                WorldEvent::Frame(node) => world.frame(node),
+                WorldEvent::Port(node) => world.port(node, PortEvent::Wake),
+                WorldEvent::Egress(node) => world.egress(node, EgressEvent::Wake),
             }
         }
         Ok(world.ran)
@@ -161,7 +161,7 @@ impl Client {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum WorldEvent {
     Frame(usize),
     Port(usize),
     Egress(usize),
@@ -201,7 +201,7 @@ struct World<'a> {
     nodes: Vec<Node>,
     now: Time,
     end: Time,
-    ran: Ran,
+    ran: ClusterRun,
     decided: Vec<EgressDecision>,
     left: Vec<PortDecision>,
 }
@@ -228,28 +228,28 @@ impl<'a> World<'a> {
             nodes: (0..NODES).map(node).collect::<Result<_, Failure>>()?,
             now: Time::ZERO,
             end: Time::ZERO.saturating_add(duration),
-            ran: Ran::default(),
+            ran: ClusterRun::default(),
             decided: Vec::new(),
             left: Vec::new(),
         })
     }
 
-    fn next(&self) -> Option<(Time, What)> {
-        let mut next: Option<(Time, What)> = None;
-        let mut offer = |at: Option<Time>, what: What| {
+    fn next(&self) -> Option<(Time, WorldEvent)> {
+        let mut next: Option<(Time, WorldEvent)> = None;
+        let mut offer = |at: Option<Time>, what: WorldEvent| {
             if let Some(at) = at.filter(|at| next.is_none_or(|(first, _)| *at < first)) {
                 next = Some((at, what));
             }
         };
         for (i, node) in self.nodes.iter().enumerate() {
             let waits = self.cluster.blocks && node.own > 0;
-            offer(node.due.filter(|_| !waits), What::Frame(i));
+            offer(node.due.filter(|_| !waits), WorldEvent::Frame(i));
         }
         for (i, node) in self.nodes.iter().enumerate() {
-            offer(node.port.next_wakeup(), What::Port(i));
+            offer(node.port.next_wakeup(), WorldEvent::Port(i));
         }
         for (i, node) in self.nodes.iter().enumerate() {
-            offer(node.wake, What::Egress(i));
+            offer(node.wake, WorldEvent::Egress(i));
         }
         next.map(|(at, what)| (at.max(self.now), what))
     }

@@ -6,7 +6,7 @@ use takt_net::{ClassSpec, LateRule};
 use takt_report::{Figure, Form, Series};
 
 use super::bounds;
-use super::cluster::{Cluster, MESSAGE, Message, Ran, STREAMS};
+use super::cluster::{Cluster, ClusterRun, MESSAGE, Message, STREAMS};
 use super::rounded;
 use super::setups::NODES;
 use crate::context::Context;
@@ -86,7 +86,7 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    fn of(ran: &Ran) -> Outcome {
+    fn of(ran: &ClusterRun) -> Outcome {
         Outcome::from_in_time(ran.messages.iter().map(Message::in_time))
     }
 
@@ -145,7 +145,7 @@ pub(super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
 /// The load, whether all round trips keep to their bounds, the longest and the longest bound.
 type Compared = ((u64, u64), bool, Span, Span);
 
-fn compare(load: (u64, u64), cluster: &Cluster, ran: &Ran) -> Option<Compared> {
+fn compare(load: (u64, u64), cluster: &Cluster, ran: &ClusterRun) -> Option<Compared> {
     let bounds = bounds::round_trips(cluster)?;
     let all = ran.messages.iter().filter_map(|message| Some((message.client, message.server, message.round_trip?)));
     let (kept, longest, bound) = bounds::compare(all, &bounds);
@@ -213,7 +213,7 @@ pub(super) fn drawn(file: &str, title: String, caption: impl Into<String>, serie
     Drawn::of(file, &figure, title, caption)
 }
 
-fn told(outcomes: &[Outcome], from: usize) -> String {
+fn describe(outcomes: &[Outcome], from: usize) -> String {
     let each = LOADS.iter().zip(outcomes).skip(from);
     each.map(|(load, outcome)| format!("{} {:.1} %", name(*load), outcome.missed())).collect::<Vec<_>>().join(", ")
 }
@@ -227,13 +227,13 @@ fn claims(outcomes: &Outcomes, findings: &mut Findings) {
     findings.claim(
         "few_miss_before_the_links_are_full",
         "At D = 0.8 ms in order of arrival the miss rate is stable before (4400, 40)",
-        format!("{}; in the paper about 5 %", told(&outcomes[0][0][..KNEE], 0)),
+        format!("{}; in the paper about 5 %", describe(&outcomes[0][0][..KNEE], 0)),
         Some(stable.iter().all(|rate| *rate <= 1.5 * stable[0])),
     );
     findings.claim(
         "misses_grow_when_the_links_are_full",
         "From (4400, 40) on it grows with the workload, and with the size of bursts",
-        told(&outcomes[0][0], KNEE),
+        describe(&outcomes[0][0], KNEE),
         Some(fifo.iter().all(|rates| rates[KNEE + 1..].is_sorted() && rates[LOADS.len() - 1] > 3.0 * rates[KNEE - 1])),
     );
     let better = |slow: &[Vec<f64>], fast: &[Vec<f64>]| {
@@ -241,7 +241,7 @@ fn claims(outcomes: &Outcomes, findings: &mut Findings) {
     };
     let both = |rule: usize| {
         let each = DEADLINES.iter().zip(outcomes);
-        let each = each.map(|(deadline, of)| format!("D = {} ms: {}", ms(*deadline), told(&of[rule], KNEE + 1)));
+        let each = each.map(|(deadline, of)| format!("D = {} ms: {}", ms(*deadline), describe(&of[rule], KNEE + 1)));
         each.collect::<Vec<_>>().join("; ")
     };
     findings.claim(
@@ -254,7 +254,7 @@ fn claims(outcomes: &Outcomes, findings: &mut Findings) {
     findings.claim(
         "a_later_deadline_shows_the_same",
         "At D = 1.0 ms the trend is the same, with lower miss rates",
-        format!("in order of arrival {}", told(&outcomes[1][0], 0)),
+        format!("in order of arrival {}", describe(&outcomes[1][0], 0)),
         Some(lower && fifo[1][KNEE + 1..].is_sorted()),
     );
     let no_worse = edf.iter().zip(&drop).all(|(edf, drop)| edf.iter().zip(drop).all(|(edf, drop)| *drop <= edf + 0.5));

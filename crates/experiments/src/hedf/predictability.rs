@@ -195,7 +195,7 @@ fn figures(points: &[Point], findings: &mut Findings) {
     }
 }
 
-fn told(points: &[Point], kind: Kind, measure: Measure, unit: &str) -> String {
+fn describe(points: &[Point], kind: Kind, measure: Measure, unit: &str) -> String {
     let values =
         points.iter().map(|point| measure(point.of(kind)).map_or("-".to_owned(), |value| format!("{value:.2}")));
     format!("{} {}{unit}", kind.name(), values.collect::<Vec<_>>().join(", "))
@@ -231,8 +231,8 @@ fn claims(points: &[Point], duration: Span, findings: &mut Findings) {
     let whole = points.len() == LOADS.len();
     let seconds = duration.as_ns() / 1_000_000_000;
     let both = |measure: Measure, other: Kind, unit: &str| {
-        let own = told(points, Kind::PartialEdf, measure, unit);
-        format!("by load: {own}; {}", told(points, other, measure, unit))
+        let own = describe(points, Kind::PartialEdf, measure, unit);
+        format!("by load: {own}; {}", describe(points, other, measure, unit))
     };
     let mut add = |name, claim: &str, found: String, holds: bool| {
         findings.claim(name, claim, found, whole.then_some(holds)).needs(seconds, LEAST_S, "seconds");

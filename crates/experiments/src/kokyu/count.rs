@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_omitted_after_its_deadline_is_cancelled_and_not_missed() {
+    fn a_job_omitted_after_its_deadline_counts_as_cancelled_only() {
         let outcome = counted(|job| {
             let [late, omitted, timely] = [0, 1, 2].map(|number| job("leg-1", number));
             let cause = CancelCause::Omitted;

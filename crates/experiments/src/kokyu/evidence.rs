@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_of_legs_and_requests_is_what_was_counted() {
+    fn reported_legs_and_requests_equal_the_counts() {
         let mut all = usual();
         let at = all.variants.iter().position(|variant| *variant == MUF[1]).unwrap();
         all.outcomes[at][11].legs[2] = Leg { requested: 300, made: 200, by_frame: 100, cancelled: 0 };
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_frame_has_at_the_legs_level_and_above_is_added_up() {
+    fn frame_work_adds_up_the_legs_level_and_more_important_ones() {
         // 40 Hz: 400 + 600 us twice; 20 Hz: 2 + 1 + 2 ms; legs of 4.6 ms.
         assert_eq!(frame_work(0), Span::from_us(2_000 + 5_000 + 4_600));
         assert_eq!(frame_work(11), Span::from_us(2_000 + 5_000 + 11 * 4_600));

@@ -11,7 +11,7 @@ use takt_report::{Form, Series};
 
 use super::application::BACKLOG as SIMULATED;
 use super::replication::{self, Replicated, Replication};
-use super::window::{BACKLOG, Causes, LEAST, Ran, SHRINK, Window, cpus, rest, shrink, unrecordable, window};
+use super::window::{BACKLOG, Causes, LEAST, SHRINK, Window, WindowRun, cpus, rest, shrink, unrecordable, window};
 use super::{
     Class, Comparison, Context, Counter, Drawn, Failure, Findings, Outcome, REGIONS, Row, STRATEGIES, Variant, bounded,
     figure, plan_of, seed_of, variants, verdict, virtually,
@@ -84,7 +84,7 @@ fn once(
         late.set(dispatching.now() > Time::ZERO.saturating_add(LATER));
         connected
     };
-    let Ran { pauses, lost, causes } = window.run(&mut live, |task| replication.after(task), began)?;
+    let WindowRun { pauses, lost, causes } = window.run(&mut live, |task| replication.after(task), began)?;
     let paused = pauses.iter().fold(Span::ZERO, |sum, (from, to)| sum.saturating_add(to.saturating_since(*from)));
     let (simulated, live) = (simulated.outcome(), live.outcome());
     Ok(WindowResult { simulated, live, causes, paused, lost, replicated: replication.end(), late: late.get() })
@@ -607,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_or_rejected_decides_nothing() {
+    fn claims_are_undecided_after_losses_or_rejections() {
         let lost = |region, variant| WindowResult { lost: u64::from(region == 5), ..usual(region, variant) };
         assert_eq!(verdicts(lost), [None, None, None, None, Some(true), Some(false), Some(true), Some(true)]);
         let rejected = |region, variant| {

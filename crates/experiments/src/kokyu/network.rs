@@ -24,8 +24,8 @@ use super::interruptible::interruptible;
 use super::live::{undecided, uninterrupted};
 use super::pauses::{Pause, paused};
 use super::window::{
-    After, BACKLOG as WINDOW_BACKLOG, FRAME, LEAST, Ran, SHRINK, Subscriptions, Window, cpus, refused, rest, shrink,
-    window,
+    After, BACKLOG as WINDOW_BACKLOG, FRAME, LEAST, SHRINK, Subscriptions, Window, WindowRun, cpus, refused, rest,
+    shrink, window,
 };
 use super::{Comparison, Context, Drawn, Failure, Findings, Row, Variant, figure, plan_of, processing, seed_of};
 use crate::failure::Status;
@@ -56,7 +56,7 @@ const BACKLOG: u32 = 56;
 const TRIES: u32 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Met {
+struct DeadlineCounts {
     due: u64,
     met: u64,
     /// Deadlines that are not counted, because a pause of the machine may have influenced them.
@@ -64,7 +64,7 @@ struct Met {
 }
 
 /// Outcomes by criticality. The critical jobs come first.
-type Both = [Met; 2];
+type RatePair = [DeadlineCounts; 2];
 
 /// Arrivals and completions of jobs, from the events of a run.
 #[derive(Default)]
@@ -95,8 +95,8 @@ impl Ends {
         end: Time,
         pauses: &[Pause],
         came: impl Fn(JobKey, Time, Option<Time>) -> bool,
-    ) -> Both {
-        let mut both = Both::default();
+    ) -> RatePair {
+        let mut both = RatePair::default();
         for (job, (arrival, completed)) in &self.0 {
             let Some(deadline) = plan.deadline(job.task) else { continue };
             let deadline = arrival.saturating_add(deadline);
@@ -158,7 +158,7 @@ fn simulated(
     duration: Span,
     seed: u64,
     stopped: &dyn Fn() -> bool,
-) -> Result<Both, Failure> {
+) -> Result<RatePair, Failure> {
     let mut ends = Ends::default();
     let options = SimOptions { duration, seed, node: None };
     interruptible(stopped, &mut ends, |ends| simulate(&remote.plan.system, &options, ends).map_err(Failure::trouble))?;
@@ -263,7 +263,7 @@ fn connect(
 }
 
 struct Measured {
-    met: Both,
+    met: RatePair,
     ways: Histogram,
     /// Ends that came too late.
     late: u64,
@@ -332,7 +332,7 @@ fn try_live(
     let given = Subscriptions::new();
     let window =
         Window { plan: &remote.plan, law: None, duration, seed, recorded: false, given: &given, watched: &cpus };
-    let Ran { pauses, lost, .. } = window.run(&mut ends, after, began)?;
+    let WindowRun { pauses, lost, .. } = window.run(&mut ends, after, began)?;
     clock::pause(latency.saturating_add(AFTER));
     let arrived = terminal.stop()?;
     let end = Time::ZERO.saturating_add(duration);
@@ -357,15 +357,15 @@ fn position(wanted: Variant) -> usize {
 }
 
 /// By region, by latency, by variant.
-type All<T> = Vec<Vec<Vec<T>>>;
+type PointGrid<T> = Vec<Vec<Vec<T>>>;
 
 struct Network {
     /// Long simulations, of a dispatcher that knows the latency and of one that does not.
-    length: [All<Both>; 2],
+    length: [PointGrid<RatePair>; 2],
     each: Span,
     /// The windows of this kernel, simulated and live. `window` is their length here.
-    simulated: All<Both>,
-    live: All<Option<Both>>,
+    simulated: PointGrid<RatePair>,
+    live: PointGrid<Option<RatePair>>,
     /// The durations of ways, by latency.
     ways: Vec<Histogram>,
     /// Totals of all windows: ends that came too late, and log entries that found no room.
@@ -374,7 +374,7 @@ struct Network {
     window: Span,
 }
 
-fn each<T>(mut value: impl FnMut(usize, usize, Variant) -> Result<T, Failure>) -> Result<All<T>, Failure> {
+fn each<T>(mut value: impl FnMut(usize, usize, Variant) -> Result<T, Failure>) -> Result<PointGrid<T>, Failure> {
     let mut all = Vec::new();
     for region in REGIONS {
         let mut latencies = Vec::new();
@@ -472,7 +472,7 @@ impl Network {
 }
 
 /// A value of a table, from both classes and a time in seconds.
-type Value = fn(&Both, f64) -> f64;
+type Value = fn(&RatePair, f64) -> f64;
 
 const CRITICAL: (&str, &str, Value) =
     ("Critical deadlines met on another node", "% of those due", |both, _| percent(both[0]));
@@ -481,7 +481,7 @@ const NONCRITICAL: (&str, &str, Value) =
         both[1].met as f64 / seconds
     });
 
-fn percent(met: Met) -> f64 {
+fn percent(met: DeadlineCounts) -> f64 {
     if met.due == 0 { 100.0 } else { 100.0 * met.met as f64 / met.due as f64 }
 }
 
@@ -496,7 +496,7 @@ impl Network {
 
     fn tables(&self, findings: &mut Findings, live: bool) {
         for (title, unit, value) in [CRITICAL, NONCRITICAL] {
-            let of = |all: &All<Both>, at: (usize, usize), seconds: f64| {
+            let of = |all: &PointGrid<RatePair>, at: (usize, usize), seconds: f64| {
                 all[at.0][at.1].iter().map(|both| Some(value(both, seconds))).collect::<Vec<_>>()
             };
             let table = |title: String,
@@ -538,7 +538,7 @@ impl Network {
         {
             let mut all = Vec::new();
             for (colour, variant) in VARIANTS.iter().enumerate() {
-                let points = |of: &dyn Fn(usize) -> Option<Both>| {
+                let points = |of: &dyn Fn(usize) -> Option<RatePair>| {
                     let met =
                         |(at, latency): (usize, &u64)| Some((*latency as f64, value(&of(at)?, self.window_seconds())));
                     LATENCIES.iter().enumerate().filter_map(met).collect::<Vec<_>>()
@@ -582,7 +582,7 @@ impl Network {
         let lost: usize = hybrids.iter().map(|variant| losing(*variant)).sum();
         let cases = hybrids.len() * REGIONS.len() * LATENCIES.len();
         let least = both(Builtin::Muf).map(|muf| {
-            let farthest = |region: &Vec<Vec<Both>>| Some(percent((*region.last()?.get(position(muf))?)[0]));
+            let farthest = |region: &Vec<Vec<RatePair>>| Some(percent((*region.last()?.get(position(muf))?)[0]));
             told.iter().filter_map(farthest).fold(f64::INFINITY, f64::min)
         });
         findings.claim(
@@ -600,7 +600,7 @@ impl Network {
             ),
             self.decide(lost == 0 && least.iter().all(|least| *least < 100.0)),
         );
-        let met = |all: &All<Both>, region: usize, latency: usize, at: usize| all[region][latency][at][1].met;
+        let met = |all: &PointGrid<RatePair>, region: usize, latency: usize, at: usize| all[region][latency][at][1].met;
         let rm: Vec<u64> = (0..LATENCIES.len()).map(|latency| met(told, feasible, latency, 0)).collect();
         let best = |latency: usize| (0..VARIANTS.len()).all(|at| met(told, feasible, latency, at) <= rm[latency]);
         let share = |at: usize| {
@@ -645,13 +645,13 @@ impl Network {
         let measured = || self.live.iter().flatten();
         let hybrids: Vec<usize> =
             (0..VARIANTS.len()).filter(|at| VARIANTS[*at].strategy == Some(Builtin::RmsMlf)).collect();
-        let mut all = Met::default();
+        let mut all = DeadlineCounts::default();
         for both in measured().flat_map(|of| hybrids.iter().filter_map(|at| *of.get(*at)?)) {
             (all.due, all.met) = (all.due + both[0].due, all.met + both[0].met);
             all.left_out += both[0].left_out;
         }
         let overload = self.live.last().into_iter().flatten();
-        let critical = |of: &[Option<Both>], at: usize| Some(percent((*of.get(at)?)?[0]));
+        let critical = |of: &[Option<RatePair>], at: usize| Some(percent((*of.get(at)?)?[0]));
         let pairs: Vec<(f64, f64)> =
             overload.filter_map(|of| critical(of, 0).zip(hybrids.first().and_then(|at| critical(of, *at)))).collect();
         let fewer = pairs.iter().filter(|(rm, hybrid)| rm < hybrid).count();
@@ -751,16 +751,22 @@ mod tests {
         ends.event(0, at(75), &Event::Cancel { job: job(3), cause: CancelCause::Shed });
         let in_time =
             |_, deadline, completed: Option<Time>| completed.is_some_and(|at| at.saturating_add(ms(5)) <= deadline);
-        assert_eq!(ends.count(&remote, at(110), &[], in_time), [Met { due: 3, met: 1, left_out: 0 }, Met::default()]);
+        assert_eq!(
+            ends.count(&remote, at(110), &[], in_time),
+            [DeadlineCounts { due: 3, met: 1, left_out: 0 }, DeadlineCounts::default()]
+        );
         let paused = ends.count(&remote, at(110), &[(at(60), at(61))], in_time);
-        assert_eq!(paused, [Met { due: 2, met: 1, left_out: 1 }, Met::default()]);
-        assert_eq!([percent(Met { due: 4, met: 1, left_out: 0 }), percent(Met::default())], [25.0, 100.0]);
+        assert_eq!(paused, [DeadlineCounts { due: 2, met: 1, left_out: 1 }, DeadlineCounts::default()]);
+        assert_eq!(
+            [percent(DeadlineCounts { due: 4, met: 1, left_out: 0 }), percent(DeadlineCounts::default())],
+            [25.0, 100.0]
+        );
     }
 
     /// rms+mlf keeps all deadlines. muf loses some at the longest latency. Knowing the latency
     /// helps.
     fn usual() -> Network {
-        let met = |met| Met { due: 100, met, left_out: 0 };
+        let met = |met| DeadlineCounts { due: 100, met, left_out: 0 };
         let of = |told: bool| {
             let one = |_, latency, variant: Variant| {
                 let last = latency + 1 == LATENCIES.len();

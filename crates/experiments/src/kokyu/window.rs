@@ -91,7 +91,7 @@ pub(super) struct Window<'a> {
     pub(super) watched: &'a [u32],
 }
 
-pub(super) struct Ran {
+pub(super) struct WindowRun {
     pub(super) pauses: Vec<Pause>,
     /// Log entries that found no room, of the dispatcher and of the kernel.
     pub(super) lost: u64,
@@ -146,7 +146,7 @@ impl Window<'_> {
         sink: &mut impl Sink,
         after: impl Fn(TaskId) -> After,
         began: impl FnOnce(&Dispatching) -> Result<K, Failure>,
-    ) -> Result<Ran, Failure> {
+    ) -> Result<WindowRun, Failure> {
         let (plan, recorded, duration) = (self.plan, self.recorded, self.duration);
         let watches = self.watched.iter().map(|cpu| Watch::start(*cpu)).collect::<Result<Vec<Watch>, Failure>>()?;
         let dispatching = self.dispatcher(after)?.start().map_err(refused)?;
@@ -166,7 +166,7 @@ impl Window<'_> {
             );
         }
         let causes = if recorded { causes(plan, &stopped) } else { None };
-        Ok(Ran { pauses, lost: lost(&stopped), causes })
+        Ok(WindowRun { pauses, lost: lost(&stopped), causes })
     }
 
     /// The dispatcher, with handlers that work for the drawn execution times.

@@ -114,7 +114,7 @@ fn undo_of(tree: &Fake, plan: &Plan) -> Result<(), CpusetError> {
 }
 
 #[test]
-fn where_the_groups_take_all_cpus_the_first_stays_with_the_root() {
+fn the_root_keeps_the_first_cpu_if_the_groups_take_all() {
     let tree = Fake::new("0-3\n", "cpu memory");
     let groups = [vec![0, 1], vec![2, 3]];
     let plan = planned(&tree, &groups);
@@ -177,7 +177,7 @@ fn a_partition_that_does_not_hold_is_an_error_with_the_kernels_reason() {
 }
 
 #[test]
-fn whatever_step_fails_all_is_undone() {
+fn a_failure_at_any_step_undoes_all_cpuset_changes() {
     let groups = [vec![1], vec![2]];
     for step in 0.. {
         let tree = Fake { fails: Cell::new(Some(step)), ..Fake::new("0-3", "cpu") };

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_spoils_has_a_cost_and_a_remedy() {
+    fn every_bad_finding_has_a_cost_and_a_remedy() {
         for machine in MACHINES {
             for finding in findings(&Snapshot::parse(&text_of(machine)).unwrap()) {
                 let name = finding.name;

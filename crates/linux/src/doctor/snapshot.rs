@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_somebody_else_wrote_does_nothing_to_a_terminal() {
+    fn a_snapshot_is_printed_without_control_characters() {
         let machine = Snapshot::parse("# takt doctor 1\n@ /proc/x\r\r\n|a\u{1b}[2J\r\r\n! /y: \u{7}no\n").unwrap();
         assert_eq!(machine.to_string(), "# takt doctor 1\n@ /proc/x \n|a [2J \n! /y:  no\n");
         assert_eq!(Snapshot::parse(&machine.to_string()), Ok(machine));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_snapshot_is_refused_with_its_line() {
+    fn a_malformed_snapshot_is_refused_with_its_line() {
         let said = |text: &str| Snapshot::parse(text).unwrap_err().to_string();
         assert!(said("takt = 1\n").starts_with("this is no snapshot of a machine"));
         assert!(said("").starts_with("this is no snapshot"));

@@ -60,7 +60,7 @@ impl Shared {
         match self.0 {}
     }
 
-    pub fn tell(&self, _: u32, _: u64, _: u64) {
+    pub fn announce_job(&self, _: u32, _: u64, _: u64) {
         match self.0 {}
     }
 

@@ -251,7 +251,7 @@ impl Shared {
     }
 
     /// The thread at this place begins or awaits a job: its release and its absolute deadline.
-    pub fn tell(&self, member: u32, release: u64, deadline: u64) {
+    pub fn announce_job(&self, member: u32, release: u64, deadline: u64) {
         let at = member as usize * MEMBER_WORDS + RELEASE_WORD;
         self.word(&self.members, at + 1).store(deadline, Ordering::Relaxed);
         self.word(&self.members, at).store(release, Ordering::Release);

@@ -121,7 +121,7 @@ pub struct Member {
     pub order: Order,
     /// The smaller goes first among equals; below [`TIES_MAX`].
     pub tie: u32,
-    /// 1 if the thread tells each job ([`crate::sched_ext::Shared::tell`]). If not, a job is released when
+    /// 1 if the thread tells each job ([`crate::sched_ext::Shared::announce_job`]). If not, a job is released when
     /// the thread wakes up.
     pub tells: u32,
     /// The relative deadline, in nanoseconds.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use takt_model::{Span, Time};
 
 use super::Place;
-use super::found::{Cause, Disturbance, Name, Turn, What};
+use super::found::{Cause, CpuActivity, CpuInterval, Disturbance, Name};
 use crate::definitions::Definitions;
 use crate::event::JobKey;
 
@@ -355,26 +355,26 @@ impl Course {
         to: Time,
         (definitions, names): (&Definitions, &Names),
         job: JobKey,
-    ) -> Vec<Turn> {
-        let mut turns: Vec<Turn> = self
+    ) -> Vec<CpuInterval> {
+        let mut turns: Vec<CpuInterval> = self
             .between((from, to))
             .map(|(from, to, activity)| {
                 let what = match activity {
-                    Some(Activity::Job(other, _)) if other == job => What::Itself,
-                    Some(Activity::Beyond(other)) if other == job => What::Overrun,
+                    Some(Activity::Job(other, _)) if other == job => CpuActivity::Itself,
+                    Some(Activity::Beyond(other)) if other == job => CpuActivity::Overrun,
                     Some(Activity::Job(other, _) | Activity::Beyond(other)) => {
-                        What::Task(definitions.task_name(other.task))
+                        CpuActivity::Task(definitions.task_name(other.task))
                     }
-                    Some(Activity::Interrupt(irq)) => What::Interrupt(definitions.interrupt_name(irq)),
-                    Some(Activity::Takt) => What::Takt,
-                    Some(Activity::Idle) => What::Idle,
+                    Some(Activity::Interrupt(irq)) => CpuActivity::Interrupt(definitions.interrupt_name(irq)),
+                    Some(Activity::Takt) => CpuActivity::Takt,
+                    Some(Activity::Idle) => CpuActivity::Idle,
                     Some(Activity::Thread(thread, name)) => {
                         let name = names.text(name).cloned();
-                        What::Thread(name.unwrap_or_else(|| definitions.thread_name(thread)))
+                        CpuActivity::Thread(name.unwrap_or_else(|| definitions.thread_name(thread)))
                     }
-                    Some(Activity::Unknown) | None => What::Unknown,
+                    Some(Activity::Unknown) | None => CpuActivity::Unknown,
                 };
-                Turn { from, to, what }
+                CpuInterval { from, to, what }
             })
             .collect();
         turns.reverse();

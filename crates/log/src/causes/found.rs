@@ -259,7 +259,7 @@ pub struct Worst {
     /// When it completed.
     pub ended: Time,
     /// In the order of time, without gaps.
-    pub turns: Vec<Turn>,
+    pub turns: Vec<CpuInterval>,
 }
 
 impl Worst {
@@ -272,18 +272,18 @@ impl Worst {
 
 /// The activity of a CPU for some time.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Turn {
+pub struct CpuInterval {
     /// From when.
     pub from: Time,
     /// Until when.
     pub to: Time,
     /// What.
-    pub what: What,
+    pub what: CpuActivity,
 }
 
-/// See [`Turn`].
+/// See [`CpuInterval`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum CpuActivity {
     /// The job itself.
     Itself,
     /// The job itself, beyond its WCET.
@@ -302,17 +302,17 @@ pub enum What {
     Unknown,
 }
 
-impl What {
+impl CpuActivity {
     /// In words.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
-            What::Itself => "the job itself",
-            What::Overrun => "the job itself, beyond its WCET",
-            What::Task(name) | What::Thread(name) | What::Interrupt(name) => name,
-            What::Takt => "takt",
-            What::Idle => "idle",
-            What::Unknown => "unknown",
+            CpuActivity::Itself => "the job itself",
+            CpuActivity::Overrun => "the job itself, beyond its WCET",
+            CpuActivity::Task(name) | CpuActivity::Thread(name) | CpuActivity::Interrupt(name) => name,
+            CpuActivity::Takt => "takt",
+            CpuActivity::Idle => "idle",
+            CpuActivity::Unknown => "unknown",
         }
     }
 }

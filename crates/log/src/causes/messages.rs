@@ -34,14 +34,14 @@ impl Arrivals {
 
 /// Why a job that a message released came later than it could have.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct OnItsWay {
+pub(super) struct MessageDelay {
     /// How long after the latest time by plan its message came.
     pub(super) late_message: Span,
     /// The disturbance of its receiving job meanwhile, with the longest cause.
     pub(super) receiving: Option<(Cause, Span)>,
 }
 
-impl OnItsWay {
+impl MessageDelay {
     /// Both delays, if there are any.
     pub(super) fn delays(&self) -> impl Iterator<Item = (Cause, Span)> + use<> {
         let message = (Cause::LateMessage, self.late_message);
@@ -55,7 +55,7 @@ impl OnItsWay {
 
 impl Causes {
     /// A message released a job of an instance that arrived at `arrival`.
-    pub(super) fn on_its_way(&mut self, rule: MessageRule, number: u64, arrival: Time, now: Time) -> OnItsWay {
+    pub(super) fn message_delay(&mut self, rule: MessageRule, number: u64, arrival: Time, now: Time) -> MessageDelay {
         let came = self.arrivals.take(JobKey { task: rule.from, number });
         let due = arrival.saturating_add(rule.latest);
         // The receiving job ends at this instant, and releases it.
@@ -66,6 +66,6 @@ impl Causes {
             let cause = job.cause.map(|cause| if cause == Cause::OwnOverrun { Cause::BeyondWcet } else { cause });
             cause.map(|cause| (cause, delay)).filter(|(_, delay)| !delay.is_zero())
         });
-        OnItsWay { late_message: came.map_or(Span::ZERO, |came| came.saturating_since(due)), receiving }
+        MessageDelay { late_message: came.map_or(Span::ZERO, |came| came.saturating_since(due)), receiving }
     }
 }

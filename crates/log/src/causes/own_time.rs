@@ -13,7 +13,7 @@ impl Causes {
         let mut sum = Sum::default();
         let Some(pending) = self.pending.get(&job) else { return sum };
         // The time before its message was taken is not its own.
-        let arrival = if pending.on_its_way.is_some() { pending.begins } else { pending.arrival };
+        let arrival = if pending.message_delay.is_some() { pending.begins } else { pending.arrival };
         let stream = pending.stream;
         let last = (pending.since < now).then_some((pending.since, now, pending.state));
         let parts: Vec<(Time, Time, State)> = pending.parts.iter().copied().chain(last).collect();

@@ -186,7 +186,7 @@ fn a_job_whose_server_has_no_budget_is_throttled() {
 }
 
 #[test]
-fn who_had_the_cpu_last_is_who_delayed() {
+fn the_last_holder_of_the_cpu_caused_the_delay() {
     let tasks = [(40, 3, 6)];
     let system = system(1, Builtin::Rm, &tasks);
     let occupy = |thread| Event::Occupy { cpu: 0, thread };
@@ -219,7 +219,7 @@ fn a_thread_has_the_last_name_that_it_is_known_to_have_had() {
 }
 
 #[test]
-fn what_goes_before_a_job_within_its_wcet_is_load() {
+fn more_important_work_within_its_wcet_is_load() {
     // t1 is late for t0, and it would be without the 1 ms of "hog".
     let tasks = [(10, 4, 10), (40, 5, 8)];
     let occupy = |thread| Event::Occupy { cpu: 0, thread };

@@ -93,7 +93,7 @@ first differences:
 }
 
 #[test]
-fn what_one_back_end_does_not_record_is_not_compared() {
+fn events_that_one_back_end_lacks_are_not_compared() {
     let done = |_: &str, k: u64| Some(k * 10 * MS + MS);
     let right_kinds = KindSet::JOBS.without(Kind::Start).without(Kind::Cancel);
     let found = compare(&log(&["a"], 3, KindSet::JOBS, done), &log(&["a"], 3, right_kinds, done), Span::ZERO);

@@ -331,7 +331,7 @@ fn json_is_the_contract() {
 }
 
 #[test]
-fn what_a_back_end_does_not_record_is_null() {
+fn statistics_that_a_back_end_lacks_are_null() {
     let few = KindSet::of(&[Kind::Release, Kind::Start, Kind::Complete]);
     let stats = Collector::new(&definitions(&[None]), few).with_release_latency(true).finish(Time::from_ns(5));
     let json = serde_json::to_value(stats).unwrap();

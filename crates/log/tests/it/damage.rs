@@ -125,7 +125,7 @@ fn a_repeated_or_missing_block_is_told() {
 }
 
 #[test]
-fn what_comes_after_the_end_is_told() {
+fn data_after_the_end_of_a_log_is_reported() {
     let (all, mut bytes, _) = sample();
     let whole = bytes.len() as u64;
     bytes.extend_from_slice(&[7; 1_000_000]);

@@ -21,7 +21,7 @@ fn read(log: &[u8]) -> (Vec<Record>, Time) {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back_in_the_order_of_time(records in records(3, 400)) {
+    fn records_are_read_back_in_the_order_of_time(records in records(3, 400)) {
         let (back, end) = read(&log(&records, Time::ZERO));
         prop_assert_eq!(&back, &records);
         prop_assert_eq!(end, records.last().map_or(Time::ZERO, |(_, time, _)| *time));
@@ -218,7 +218,7 @@ fn streams_that_come_one_after_another_are_whole_and_said_to_be_unordered() {
 }
 
 #[test]
-fn what_is_no_log_is_refused_with_the_reason() {
+fn a_file_that_is_no_log_is_refused_with_a_reason() {
     let error = |bytes: &[u8]| Reader::new(bytes).err().unwrap().to_string();
     let advice = "make one with \"takt sim FILE -o LOG\" or \"takt run FILE -o LOG\", or from a recording \
                   with \"takt observe FILE -o LOG\"";
@@ -239,7 +239,7 @@ fn what_is_no_log_is_refused_with_the_reason() {
 }
 
 #[test]
-fn what_another_version_wrote_is_refused_with_the_reason() {
+fn a_log_of_another_version_is_refused_with_a_reason() {
     let whole = log(&[(0, Time::ZERO, Event::Lost { count: 1 })], Time::ZERO);
     // The head's payload starts with the version.
     let mut newer = whole.clone();
@@ -273,7 +273,7 @@ fn what_another_version_wrote_is_refused_with_the_reason() {
 
 /// Additions of a later takt to this version are reported by name, not as damage.
 #[test]
-fn what_was_added_to_this_version_is_refused_by_name() {
+fn later_additions_to_this_version_are_refused_by_name() {
     let whole = log(&[], Time::ZERO);
     let refused = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut log = whole.clone();

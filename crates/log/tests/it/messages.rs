@@ -105,7 +105,7 @@ fn lost_events_leave_no_time_to_count() {
 }
 
 #[test]
-fn what_leaves_on_a_link_is_counted_by_the_task_that_left_it() {
+fn transmissions_are_counted_by_the_sending_task() {
     let steps = [(0, event((0, 1, 0))), (2, event((2, 1, 0))), (10, Event::Transmit { message: 1, bytes: 400 })];
     let of = |kinds: KindSet| {
         let mut collector = Collector::new(&definitions(), kinds);

@@ -83,7 +83,7 @@ struct Builder<'a> {
 
 /// Which names a reference may use.
 #[derive(Clone, Copy)]
-enum Of {
+enum NameKind {
     Node,
     Component,
     Task,
@@ -124,18 +124,26 @@ impl Builder<'_> {
         System { name, nodes, strategies, modes, switches, components, tasks, flows, ports, networks, clock, notes }
     }
 
-    fn names(&self, of: Of) -> &Names {
+    fn names(&self, of: NameKind) -> &Names {
         match of {
-            Of::Node => &self.nodes,
-            Of::Component => &self.components,
-            Of::Task => &self.tasks,
-            Of::Strategy => &self.strategies,
-            Of::Port => &self.ports,
+            NameKind::Node => &self.nodes,
+            NameKind::Component => &self.components,
+            NameKind::Task => &self.tasks,
+            NameKind::Strategy => &self.strategies,
+            NameKind::Port => &self.ports,
         }
     }
 
     /// The index behind a name; a miss is reported and remembered.
-    fn resolve(&mut self, of: Of, name: &str, part: Part, key: &'static str, owner: &str, at: usize) -> Option<u32> {
+    fn resolve(
+        &mut self,
+        of: NameKind,
+        name: &str,
+        part: Part,
+        key: &'static str,
+        owner: &str,
+        at: usize,
+    ) -> Option<u32> {
         if let Some(id) = self.names(of).by_name.get(name) {
             return Some(*id);
         }
@@ -145,12 +153,12 @@ impl Builder<'_> {
         let mut candidates: Vec<&str> =
             if suggest { names.by_name.keys().map(String::as_str).collect() } else { vec![] };
         candidates.sort_unstable();
-        let hint = if let Of::Strategy = of {
+        let hint = if let NameKind::Strategy = of {
             let all = candidates.iter().copied().chain(BUILTINS);
             hint(name, all, || format!("named ones are {}; others want a [[strategy]]", BUILTINS.join(", ")))
         } else {
             let known =
-                if matches!(of, Of::Node) && self.file.field("node").is_none() { 0 } else { names.by_name.len() };
+                if matches!(of, NameKind::Node) && self.file.field("node").is_none() { 0 } else { names.by_name.len() };
             hint(name, candidates.iter().copied(), || match known {
                 0 => names.none.to_owned(),
                 1..=8 if suggest => format!("there is \"{}\"", candidates.join("\", \"")),
@@ -173,7 +181,7 @@ impl Builder<'_> {
             return StrategyRef::Builtin(builtin);
         }
         let at = fields.field("strategy").map_or(fields.at, |field| field.at);
-        match self.resolve(Of::Strategy, name, part, "strategy", owner, at) {
+        match self.resolve(NameKind::Strategy, name, part, "strategy", owner, at) {
             Some(id) => StrategyRef::Own(StrategyId(id)),
             None => StrategyRef::Builtin(Builtin::Edf),
         }
@@ -183,7 +191,7 @@ impl Builder<'_> {
     fn node_ref(&mut self, fields: &Fields, part: Part, owner: &str, nodes: usize, else_of: Option<NodeId>) -> NodeId {
         if let Some(name) = fields.text("node") {
             let at = fields.field("node").map_or(fields.at, |field| field.at);
-            return NodeId(self.resolve(Of::Node, name, part, "node", owner, at).unwrap_or(0));
+            return NodeId(self.resolve(NameKind::Node, name, part, "node", owner, at).unwrap_or(0));
         }
         if let Some(node) = else_of {
             return node;
@@ -284,7 +292,7 @@ impl Builder<'_> {
                 let mut all = Vec::with_capacity(names.len());
                 for (name, at) in names {
                     let Val::Text(name) = name else { continue };
-                    self.resolve(Of::Task, name, part, "tasks", owner, *at);
+                    self.resolve(NameKind::Task, name, part, "tasks", owner, *at);
                     all.push(name.clone());
                 }
                 Filter::Named(all)
@@ -299,7 +307,7 @@ impl Builder<'_> {
         let mut shift = BTreeMap::new();
         if let Some(Val::Map(map)) = f.value("shift") {
             for (name, value, at) in map {
-                self.resolve(Of::Task, name, part, "shift", owner, *at);
+                self.resolve(NameKind::Task, name, part, "shift", owner, *at);
                 let value = match value {
                     Val::Shift(value) => *value,
                     _ => Lateness::ZERO,
@@ -358,7 +366,7 @@ impl Builder<'_> {
         let part = Part::Switch(i);
         let at = f.field("component").map_or(f.at, |field| field.at);
         let name = f.text("component").unwrap_or_default();
-        let component = self.resolve(Of::Component, name, part, "component", owner, at);
+        let component = self.resolve(NameKind::Component, name, part, "component", owner, at);
         let node = component.and_then(|id| nodes.get(components.get(id as usize)?.node.index()));
         if let (Some(field), Some(node)) = (f.field("node"), node)
             && f.text("node").is_some_and(|name| name != node.name)
@@ -390,7 +398,7 @@ impl Builder<'_> {
             name: f.text("name").unwrap_or_default().to_owned(),
             node: self.node_ref(f, part, &owner, nodes, None),
             parent: parent.and_then(|parent| {
-                self.resolve(Of::Component, parent, part, "parent", &owner, parent_at).map(ComponentId)
+                self.resolve(NameKind::Component, parent, part, "parent", &owner, parent_at).map(ComponentId)
             }),
             strategy: self.strategy_ref(f, part, &owner),
             server: f.text("server").and_then(rule).unwrap_or(ServerRule::Ptps),
@@ -419,7 +427,7 @@ impl Builder<'_> {
         let part = Part::Task(i);
         let component = f.text("component").and_then(|name| {
             let at = f.field("component").map_or(f.at, |field| field.at);
-            self.resolve(Of::Component, name, part, "component", &owner, at).map(ComponentId)
+            self.resolve(NameKind::Component, name, part, "component", &owner, at).map(ComponentId)
         });
         let inherited = match component {
             Some(id) => Some(components[id.index()].node),
@@ -429,7 +437,7 @@ impl Builder<'_> {
         let mut after = Vec::new();
         for (name, at) in f.list("after") {
             let Val::Text(name) = name else { continue };
-            after.extend(self.resolve(Of::Task, name, part, "after", &owner, *at).map(TaskId));
+            after.extend(self.resolve(NameKind::Task, name, part, "after", &owner, *at).map(TaskId));
         }
         let period = f.span("period").unwrap_or(Span::from_ns(1));
         Task {
@@ -525,7 +533,7 @@ impl Builder<'_> {
         let mut path = Vec::new();
         for (name, at) in f.list("path") {
             let Val::Text(name) = name else { continue };
-            path.extend(self.resolve(Of::Node, name, Part::Flow(i), "path", &owner, *at).map(NodeId));
+            path.extend(self.resolve(NameKind::Node, name, Part::Flow(i), "path", &owner, *at).map(NodeId));
         }
         let (period, wcet) = (f.span("period").unwrap_or(Span::from_ns(1)), f.span("wcet").unwrap_or(Span::from_ns(1)));
         Flow {
@@ -547,7 +555,7 @@ impl Builder<'_> {
         let mut end = |key: &'static str| {
             let name = f.text(key)?;
             let at = f.field(key).map_or(f.at, |field| field.at);
-            self.resolve(Of::Node, name, Part::Network(i), key, &owner, at).map(NodeId)
+            self.resolve(NameKind::Node, name, Part::Network(i), key, &owner, at).map(NodeId)
         };
         let (from, to) = (end("from"), end("to"));
         let delay = match f.text("delay") {
@@ -557,7 +565,7 @@ impl Builder<'_> {
         let mut through = Vec::new();
         for (name, at) in f.list("through") {
             let Val::Text(name) = name else { continue };
-            through.extend(self.resolve(Of::Port, name, Part::Network(i), "through", &owner, *at).map(PortId));
+            through.extend(self.resolve(NameKind::Port, name, Part::Network(i), "through", &owner, *at).map(PortId));
         }
         let loss = match f.value("loss") {
             Some(Val::Probability(loss)) => *loss,

@@ -163,7 +163,7 @@ fn a_link_gets_its_token_bucket() {
 }
 
 #[test]
-fn what_goes_leaves_the_rest_as_it_was() {
+fn a_removed_table_leaves_the_rest_unchanged() {
     let mut document = Document::parse(COMMENTED, "design.toml").unwrap();
     let (component, flow) = (ComponentId(0), FlowId(0));
     // It holds a task that names it, and others follow that task.

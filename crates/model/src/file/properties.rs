@@ -10,7 +10,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn what_is_written_is_read_back(system in systems()) {
+    fn a_written_system_is_read_back_unchanged(system in systems()) {
         validate(&system).unwrap_or_else(|errors| panic!("{errors}\n{}", write(&system)));
         let text = write(&system);
         let again = parse(&text, "written.toml").unwrap_or_else(|errors| panic!("{errors}\n{text}"));

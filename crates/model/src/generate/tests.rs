@@ -289,7 +289,7 @@ fn another_task_changes_no_period_and_any_set_is_made_alone() {
 }
 
 #[test]
-fn what_cannot_be_generated_is_refused() {
+fn impossible_generator_parameters_are_refused() {
     let refused = |spec: Spec| Generator::new(&spec).map(|_| ()).unwrap_err().to_string();
     assert_eq!(refused(Spec::new(0, 0.5)), "0 tasks: a set has 1 to 10000");
     assert_eq!(refused(Spec::new(3, 3.5)), "utilization 3.5: it must be above 0 and at most 3 here");

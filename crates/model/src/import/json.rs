@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_json_c_accepts_is_accepted() {
+    fn the_extensions_of_json_c_are_accepted() {
         let text = "// head\n{ /* a */ \"a\": [1, -2.5, true, null,], \"a\": \"x\\u00e9\\ud83d\\ude00\\n\", }\n";
         let Value::Object(members) = parse(text).unwrap().value else { panic!("an object") };
         assert_eq!(members.len(), 2);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_broken_is_placed() {
+    fn json_errors_have_a_position() {
         assert_eq!(message(""), "0: not JSON: the text ends where a value should stand");
         assert_eq!(message("{\"a\" 1}"), "5: not JSON: a colon should follow the key \"a\"");
         assert_eq!(message("{\"a\": 1 \"b\": 2}"), "8: not JSON: a comma or } should stand here");

@@ -225,13 +225,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(run: u64, length in HEAD as u32..=MESSAGE_MAX as u32, message in message()) {
+        fn a_written_head_is_read_back(run: u64, length in HEAD as u32..=MESSAGE_MAX as u32, message in message()) {
             let head = Head { run, length, message };
             prop_assert_eq!(Head::read(&head.write()), Some(head));
         }
 
         #[test]
-        fn what_is_read_is_written_the_same(
+        fn a_head_that_was_read_is_written_unchanged(
             message in message(), place in 0..HEAD, value: u8, more in 0_usize..3,
         ) {
             let mut bytes = Head { run: 1, length: HEAD as u32, message }.write().to_vec();

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_none() {
+    fn bytes_that_are_no_answer_are_none() {
         for question in [Question::Default, Question::Current, Question::TimeStatus, Question::Ports] {
             assert_eq!(answer(&request(question, 0, 1)), None, "a request");
         }

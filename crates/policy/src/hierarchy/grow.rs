@@ -86,7 +86,7 @@ impl Hierarchy {
 
     /// Takes the job of a slot away, wherever it is.
     pub fn remove(&mut self, now: Time, slot: u32, decisions: &mut Vec<Decision>) {
-        self.pay(now);
+        self.charge(now);
         let Some((home, local)) = self.homes.get(slot as usize).copied() else { return };
         self.in_scope(home, decisions, |dispatcher, decisions| dispatcher.remove(local, decisions));
     }

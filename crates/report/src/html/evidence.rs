@@ -364,13 +364,17 @@ fn task_table(out: &mut String, system: &System) {
         for span in [task.period, task.deadline, task.wcet] {
             let _ = write!(out, "<td class=\"n\">{}</td>", Esc(&short(span)));
         }
-        let _ =
-            writeln!(out, "<td class=\"n\">{}</td><td>{}</td></tr>", percent(share(task)), Esc(&besides(system, task)));
+        let _ = writeln!(
+            out,
+            "<td class=\"n\">{}</td><td>{}</td></tr>",
+            percent(share(task)),
+            Esc(&attributes(system, task))
+        );
     }
     out.push_str("</tbody></table></div>\n");
 }
 
-fn besides(system: &System, task: &Task) -> String {
+fn attributes(system: &System, task: &Task) -> String {
     let mut parts = Vec::new();
     if !matches!(task.arrival, Arrival::Periodic) {
         parts.push(if matches!(task.arrival, Arrival::Sporadic) { "sporadic" } else { "own arrivals" }.to_owned());

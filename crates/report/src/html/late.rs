@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use takt_log::causes::{Cause, Late, Turn, What, Worst};
+use takt_log::causes::{Cause, CpuActivity, CpuInterval, Late, Worst};
 use takt_model::{Span, Time};
 
 use super::tasks::Compared;
@@ -65,7 +65,11 @@ pub(super) fn sentence(source: &Source, task: &str) -> Option<String> {
 /// The thread that had the CPU longest during a job, other than tasks: `"hog" (6 ms)`.
 pub(super) fn disturber(worst: &Worst) -> Option<String> {
     let mut sums: BTreeMap<&str, Span> = BTreeMap::new();
-    for turn in worst.turns.iter().filter(|turn| !matches!(turn.what, What::Itself | What::Task(_) | What::Unknown)) {
+    for turn in worst
+        .turns
+        .iter()
+        .filter(|turn| !matches!(turn.what, CpuActivity::Itself | CpuActivity::Task(_) | CpuActivity::Unknown))
+    {
         let sum = sums.entry(turn.what.name()).or_default();
         *sum = sum.saturating_add(turn.to.saturating_since(turn.from));
     }
@@ -126,7 +130,7 @@ fn pictures<'a>(input: &ReportInput<'_>, source: &'a Source) -> Vec<(&'a str, &'
 
 #[derive(Default)]
 struct Row<'a> {
-    bars: Vec<&'a Turn>,
+    bars: Vec<&'a CpuInterval>,
     sum: Span,
 }
 
@@ -216,8 +220,8 @@ fn picture(out: &mut String, name: &str, worst: &Worst) {
 fn rows(worst: &Worst) -> Vec<(String, Row<'_>)> {
     let mut rows: BTreeMap<(bool, String), Row<'_>> = BTreeMap::new();
     for turn in &worst.turns {
-        let itself = matches!(turn.what, What::Itself | What::Overrun);
-        let name = if itself { What::Itself.name() } else { turn.what.name() };
+        let itself = matches!(turn.what, CpuActivity::Itself | CpuActivity::Overrun);
+        let name = if itself { CpuActivity::Itself.name() } else { turn.what.name() };
         let row = rows.entry((!itself, name.to_owned())).or_default();
         row.sum = row.sum.saturating_add(turn.to.saturating_since(turn.from));
         row.bars.push(turn);
@@ -251,13 +255,13 @@ fn bars(out: &mut String, row: &Row<'_>, base: f64, x: &impl Fn(Time) -> f64) {
         }
         drawn = to;
         let class = match turn.what {
-            What::Itself => "p0",
-            What::Overrun => "late",
-            What::Task(_) => "p2",
-            What::Thread(_) => "p1",
-            What::Interrupt(_) => "p3",
-            What::Takt => "p6",
-            What::Idle | What::Unknown => "p7",
+            CpuActivity::Itself => "p0",
+            CpuActivity::Overrun => "late",
+            CpuActivity::Task(_) => "p2",
+            CpuActivity::Thread(_) => "p1",
+            CpuActivity::Interrupt(_) => "p3",
+            CpuActivity::Takt => "p6",
+            CpuActivity::Idle | CpuActivity::Unknown => "p7",
         };
         let _ = write!(
             out,

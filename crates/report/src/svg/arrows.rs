@@ -41,7 +41,7 @@ impl Drawing<'_> {
             let Some(path) = self.arrow(arrow, middles) else { continue };
             let class = if arrow.fate == Fate::Dropped { "message lost" } else { "message" };
             if tooltips {
-                let title = Esc(&self.tell(arrow)).to_string();
+                let title = Esc(&self.title(arrow)).to_string();
                 let _ = write!(self.out, "<path class=\"{class}\" d=\"{path}\"><title>{title}</title></path>");
             } else if arrow.fate == Fate::Dropped {
                 lost.push_str(&path);
@@ -80,7 +80,7 @@ impl Drawing<'_> {
         Some(path)
     }
 
-    fn tell(&self, arrow: &Arrow) -> String {
+    fn title(&self, arrow: &Arrow) -> String {
         let name = |task: usize| self.gantt.scene.tasks.get(task).map_or("?", |task| task.name.as_str());
         let way = short(arrow.until.saturating_since(arrow.sent));
         let (sent, until) = (clock(arrow.sent), clock(arrow.until));

@@ -18,7 +18,7 @@ const DATAGRAM: u64 = 768;
 
 /// Whether a message may go to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Room {
+pub(super) enum SendReadiness {
     Free,
     /// An event of the moving socket will tell when there is room.
     Busy,
@@ -73,7 +73,7 @@ impl Line {
     }
 
     /// Looks at what the kernel still holds: `unsent` has the bytes of a socket.
-    pub(super) fn look(&mut self, now: Time, unsent: impl Fn(u32) -> u64) -> Room {
+    pub(super) fn look(&mut self, now: Time, unsent: impl Fn(u32) -> u64) -> SendReadiness {
         let patience = self.rate.map_or(STUCK, |rate| STUCK.max(time_on_line(4 * self.unsent, rate)));
         let (mut sum, mut moving) = (0, 0);
         // A socket reports room when less than half of its buffer is used.
@@ -86,11 +86,11 @@ impl Line {
             socket.seen > 0
         });
         if sum < self.unsent {
-            Room::Free
+            SendReadiness::Free
         } else if reports && moving == 1 {
-            Room::Busy
+            SendReadiness::Busy
         } else {
-            Room::Unclear
+            SendReadiness::Unclear
         }
     }
 
@@ -145,20 +145,20 @@ mod tests {
         let mut line = Line::new(2304, None);
         let at = |ms: u64| Time::from_ns(ms * 1_000_000);
         line.sent(1, 400, at(0));
-        assert_eq!(line.look(at(0), |_| 2304), Room::Busy);
-        assert_eq!(line.look(at(19), |_| 2304), Room::Busy);
+        assert_eq!(line.look(at(0), |_| 2304), SendReadiness::Busy);
+        assert_eq!(line.look(at(19), |_| 2304), SendReadiness::Busy);
         // They wait for an answer.
-        assert_eq!(line.look(at(20), |_| 2304), Room::Free);
+        assert_eq!(line.look(at(20), |_| 2304), SendReadiness::Free);
         line.sent(2, 400, at(21));
         let bytes = |number| if number == 1 { 2304 } else { 4608 };
-        assert_eq!((line.look(at(21), bytes), line.moving().collect::<Vec<_>>()), (Room::Busy, vec![2]));
-        assert_eq!(line.look(at(22), |_| 2304), Room::Busy, "those of the other socket alone");
+        assert_eq!((line.look(at(21), bytes), line.moving().collect::<Vec<_>>()), (SendReadiness::Busy, vec![2]));
+        assert_eq!(line.look(at(22), |_| 2304), SendReadiness::Busy, "those of the other socket alone");
         // More of the first one: all of them count that came since.
         line.sent(1, 400, at(23));
         let bytes = |number| if number == 1 { 3072 } else { 768 };
-        assert_eq!((line.look(at(24), bytes), line.moving().count()), (Room::Free, 2));
+        assert_eq!((line.look(at(24), bytes), line.moving().count()), (SendReadiness::Free, 2));
         // At last the kernel drops them.
-        assert_eq!((line.look(at(3000), |_| 0), line.moving().count()), (Room::Free, 0));
+        assert_eq!((line.look(at(3000), |_| 0), line.moving().count()), (SendReadiness::Free, 0));
     }
 
     #[test]
@@ -185,10 +185,10 @@ mod tests {
         let mut line = Line::new(2304, Some(rate));
         line.sent(1, 434, Time::ZERO);
         let ns = 4 * 2_304_000_000;
-        assert_eq!(line.look(Time::from_ns(ns - 1), |_| 2304), Room::Busy);
+        assert_eq!(line.look(Time::from_ns(ns - 1), |_| 2304), SendReadiness::Busy);
         // 500 bytes on the line, and 500 before them.
         assert_eq!(line.leaves(Time::ZERO, 434), Time::from_ns(1_000_000_000));
-        assert_eq!(line.look(Time::from_ns(ns), |_| 2304), Room::Free);
+        assert_eq!(line.look(Time::from_ns(ns), |_| 2304), SendReadiness::Free);
         assert_eq!(line.leaves(Time::ZERO, 434), Time::from_ns(500_000_000));
     }
 }

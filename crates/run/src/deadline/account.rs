@@ -108,16 +108,16 @@ impl ServerAccount {
     /// Carries out what happens before `at`.
     fn advance(&mut self, at: Time, tell: &mut impl FnMut(Time, Event)) {
         while self.now < at {
-            self.settle(tell);
+            self.end_instant(tell);
             let next = self.servers.iter().filter_map(Watched::next_change).fold(at, Time::min);
             self.now = next.max(self.now);
         }
     }
 
     /// Ends an instant.
-    fn settle(&mut self, tell: &mut impl FnMut(Time, Event)) {
+    fn end_instant(&mut self, tell: &mut impl FnMut(Time, Event)) {
         let (now, slack) = (self.now, self.slack);
-        self.servers.iter_mut().for_each(|server| server.settle(now, slack, tell));
+        self.servers.iter_mut().for_each(|server| server.end_instant(now, slack, tell));
     }
 
     /// Tells of what servers did before the end, and of their payments up to it.
@@ -170,7 +170,7 @@ impl Watched {
         }
     }
 
-    fn pay(&mut self, now: Time) {
+    fn use_budget(&mut self, now: Time) {
         self.left = self.left.saturating_sub(signed(now.saturating_since(self.paid)));
         self.paid = now;
     }
@@ -178,12 +178,12 @@ impl Watched {
     /// Its thread leaves its CPU. The charge is told only now: before, a missing switch may still turn up.
     fn charge(&mut self, now: Time, tell: &mut impl FnMut(Time, Event)) {
         let Some(since) = self.began.take().filter(|since| *since < now && !self.is_unknown) else { return };
-        self.pay(now);
+        self.use_budget(now);
         let amount = now.saturating_since(since);
         tell(now, Event::Charge { server: self.server, since, amount, idle: false });
     }
 
-    fn settle(&mut self, now: Time, slack: i64, tell: &mut impl FnMut(Time, Event)) {
+    fn end_instant(&mut self, now: Time, slack: i64, tell: &mut impl FnMut(Time, Event)) {
         let server = self.server;
         let has_work = self.jobs > 0;
         if self.is_unknown {
@@ -195,7 +195,7 @@ impl Watched {
         }
         let had_deadline = self.deadline > Time::ZERO;
         if self.began.is_some() && self.deadline <= now {
-            self.pay(now);
+            self.use_budget(now);
         }
         let is_stopped = std::mem::take(&mut self.is_stopped) && self.left <= slack;
         let ends = self.left <= 0 && (self.began.is_none() || self.deadline <= now);

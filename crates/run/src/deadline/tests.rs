@@ -73,7 +73,7 @@ fn every_other_rule_is_refused_with_the_difference_and_the_remedy() {
 }
 
 #[test]
-fn what_the_kernel_has_no_form_for_is_refused() {
+fn components_that_sched_deadline_cannot_express_are_refused() {
     let text = refused(|system| {
         let mut second = Task::periodic("second", ms(40), ms(1));
         second.component = Some(ComponentId(0));

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use takt_lab::btf::{Lack, QDISC, SCHED_EXT, functions};
+use takt_lab::btf::{QDISC, SCHED_EXT, Uncallable, functions};
 use takt_lab::kernel::{section, unpack};
 use takt_lab::packages::{Flavour, PrivateApt, mirror, packages, releases};
 
@@ -40,9 +40,9 @@ pub struct Fetched {
     /// Whether it was in the cache already.
     pub cached: bool,
     /// Functions of sched_ext that cannot be called.
-    pub sched_ext: Vec<(&'static str, Lack)>,
+    pub sched_ext: Vec<(&'static str, Uncallable)>,
     /// Functions of queueing disciplines that cannot be called.
-    pub qdisc: Vec<(&'static str, Lack)>,
+    pub qdisc: Vec<(&'static str, Uncallable)>,
     /// How many functions BPF programs can call.
     pub callable: usize,
     /// How many functions of sched_ext it has that no program can call.
@@ -119,16 +119,16 @@ fn examine(kernel: Kernel, cached: bool) -> Result<Fetched, LabError> {
 
 /// Why a kernel is refused.
 fn reason(fetched: &Fetched) -> Option<String> {
-    let part = |what: &str, lacks: &[(&str, Lack)]| {
-        let names = |wanted: Lack| -> Option<String> {
+    let part = |what: &str, lacks: &[(&str, Uncallable)]| {
+        let names = |wanted: Uncallable| -> Option<String> {
             let names: Vec<&str> = lacks.iter().filter(|(_, lack)| *lack == wanted).map(|(name, _)| *name).collect();
             let why = match wanted {
-                Lack::Absent => "does not have",
-                Lack::Untagged => "does not let programs call",
+                Uncallable::Absent => "does not have",
+                Uncallable::Untagged => "does not let programs call",
             };
             (!names.is_empty()).then(|| format!("{what}: it {why} {}", names.join(", ")))
         };
-        [names(Lack::Absent), names(Lack::Untagged)]
+        [names(Uncallable::Absent), names(Uncallable::Untagged)]
     };
     let parts = [part("sched_ext", &fetched.sched_ext), part("queueing disciplines", &fetched.qdisc)];
     let parts: Vec<String> = parts.into_iter().flatten().flatten().collect();

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_is_used_unless_it_is_to_stop() {
+    fn work_uses_the_requested_cpu_time_unless_stopped() {
         let mut busy = Busy::new().unwrap();
         let before = clock::thread_cpu();
         assert!(busy.clone().work(Span::from_ms(1), || false));

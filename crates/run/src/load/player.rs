@@ -6,7 +6,7 @@ use super::LoadContext;
 
 /// A film to play.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Film {
+pub struct FrameSequence {
     /// CPU time for decoding each frame.
     pub frames: Vec<Span>,
     /// Frame k is due at k + 1 times this.
@@ -19,7 +19,7 @@ pub struct Film {
 pub type ShowTimes = Vec<Time>;
 
 /// Plays `film`. A late frame delays the next ones, and none is left out. It is shown at the next refresh.
-pub fn player(context: &mut LoadContext, film: &Film) -> ShowTimes {
+pub fn player(context: &mut LoadContext, film: &FrameSequence) -> ShowTimes {
     let mut shown = Vec::with_capacity(film.frames.len());
     let mut due = Time::ZERO;
     for demand in &film.frames {

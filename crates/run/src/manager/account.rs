@@ -10,7 +10,7 @@ use takt_model::{ComponentId, ServerRule, Span, TaskId, Time};
 use takt_policy::Hierarchy;
 
 use super::core::Fact;
-use super::record::{Note, from_words};
+use super::record::{ManagerRecord, from_words};
 use crate::lanes::{Guests, Lane, Shared};
 
 /// How a manager did.
@@ -61,7 +61,7 @@ struct Managed {
     /// The arrival of the next release in a chain.
     arrival: Option<(JobKey, Time)>,
     /// All events before this time are written. Set only if message arrivals are reported with a delay.
-    told: Option<Time>,
+    written_until: Option<Time>,
     passes: Passes,
 }
 
@@ -116,7 +116,7 @@ impl<'a, S: Sink> ManagedAccount<'a, S> {
         end: Time,
     ) -> (ManagedSummary, S) {
         self.drain(lanes);
-        self.managers.iter_mut().for_each(|managed| managed.told = None);
+        self.managers.iter_mut().for_each(|managed| managed.written_until = None);
         self.emit_certain();
         self.miss_before(end.max(self.last).saturating_add(Span::from_ns(1)));
         for (id, guest) in self.shared.guests.iter().flat_map(Guests::all) {
@@ -235,12 +235,12 @@ impl Managed {
     /// Nothing before this will be told any more.
     fn bound(&self) -> Time {
         let bound = self.waiting.front().map_or(self.floor, |(at, _)| *at);
-        self.told.map_or(bound, |told| told.min(bound))
+        self.written_until.map_or(bound, |written_until| written_until.min(bound))
     }
 
     /// The next fact, if it is certain.
     fn pop(&mut self) -> Option<(Time, Fact)> {
-        let is_certain = |at: Time| self.told.is_none_or(|told| at < told);
+        let is_certain = |at: Time| self.written_until.is_none_or(|written_until| at < written_until);
         self.waiting.front().copied().filter(|(at, _)| is_certain(*at))?;
         self.waiting.pop_front()
     }
@@ -256,17 +256,17 @@ impl Managed {
 
     fn take(&mut self, words: [u64; 4]) {
         match from_words(words) {
-            Some((at, Note::Fact(Fact::Event(Event::Release { job, parent: Some(parent), .. })))) => {
+            Some((at, ManagerRecord::Fact(Fact::Event(Event::Release { job, parent: Some(parent), .. })))) => {
                 let arrival = self.arrival.take().filter(|(of, _)| *of == job).map_or(at, |(_, arrival)| arrival);
                 self.put(at, Fact::Event(Event::Release { job, arrival, parent: Some(parent) }));
             }
-            Some((_, Note::Arrival { job, arrival })) => self.arrival = Some((job, arrival)),
-            Some((at, Note::Told)) => self.told = Some(at),
-            Some((at, Note::Fact(fact))) => {
+            Some((_, ManagerRecord::Arrival { job, arrival })) => self.arrival = Some((job, arrival)),
+            Some((at, ManagerRecord::WrittenUntil)) => self.written_until = Some(at),
+            Some((at, ManagerRecord::Fact(fact))) => {
                 self.replenished |= matches!(fact, Fact::Event(Event::Replenish { .. }));
                 self.put(at, fact);
             }
-            Some((_, Note::Pass { late, cost })) => {
+            Some((_, ManagerRecord::Pass { late, cost })) => {
                 let replenished = std::mem::take(&mut self.replenished);
                 if let Some(late) = late {
                     self.passes.late.record(late.as_ns());

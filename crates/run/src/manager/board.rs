@@ -190,7 +190,7 @@ impl<'a> Board<'a> {
         });
     }
 
-    fn tell(&mut self, at: Time, event: Event, tell: &mut impl FnMut(Time, Fact)) {
+    fn write_event(&mut self, at: Time, event: Event, tell: &mut impl FnMut(Time, Fact)) {
         self.last = at.max(self.last);
         tell(self.last, Fact::Event(event));
     }
@@ -228,10 +228,10 @@ impl<'a> Board<'a> {
         let Some(Seat::Given { number, .. }) = self.seats.get(slot as usize).copied() else { return };
         let job = self.core.key(slot, number);
         if !stamp.completes {
-            self.tell(stamp.at, Event::Start { job, cpu }, tell);
+            self.write_event(stamp.at, Event::Start { job, cpu }, tell);
             return self.set(slot, Seat::Given { number, started: true });
         }
-        self.tell(stamp.at, Event::Complete { job, cpu }, tell);
+        self.write_event(stamp.at, Event::Complete { job, cpu }, tell);
         self.set(slot, Seat::Idle { frozen: false });
         self.let_go(stamp.cpu);
         self.done.push(Completion { slot, at: self.last });
@@ -278,7 +278,7 @@ impl<'a> Board<'a> {
             self.preemptions += 1;
             if let Some(Seat::Given { number: job, started: true }) = self.seats.get(slot as usize).copied() {
                 let job = self.core.key(slot, job);
-                self.tell(now, Event::Preempt { job, cpu: number }, tell);
+                self.write_event(now, Event::Preempt { job, cpu: number }, tell);
             }
         }
         for cpu in 0..self.cpus.len() {
@@ -318,9 +318,9 @@ impl<'a> Board<'a> {
                 if started {
                     let job = self.core.key(slot, number);
                     if let Some(from) = from {
-                        self.tell(now, Event::Migrate { job, from, to }, tell);
+                        self.write_event(now, Event::Migrate { job, from, to }, tell);
                     }
-                    self.tell(now, Event::Resume { job, cpu: to }, tell);
+                    self.write_event(now, Event::Resume { job, cpu: to }, tell);
                 }
                 seats.free(slot);
                 // It may have begun or completed in its last moments before it was frozen.

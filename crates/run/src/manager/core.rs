@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use takt_log::{CancelCause, Event, JobKey, Parent};
 use takt_model::draw::{Arrivals, Draw, Releases};
 use takt_model::{ComponentId, NodeId, ServerRule, Span, System, Task, TaskId, Time};
-use takt_policy::{self as policy, CpuPart, Decision, Due, Link, Machine, ServerChange, Times};
+use takt_policy::{self as policy, CpuPart, Decision, Link, Machine, ReadyInstance, ServerChange, Times};
 
 use crate::levels::BACKLOG;
 use crate::node::NodeMessages;
@@ -506,7 +506,7 @@ impl<'a> Core<'a> {
         }
     }
 
-    fn take_due(&mut self, slot: u32) -> Option<Due> {
+    fn take_due(&mut self, slot: u32) -> Option<ReadyInstance> {
         self.tasks.get_mut(slot as usize)?.link.as_mut()?.take_due()
     }
 
@@ -538,7 +538,7 @@ impl<'a> Core<'a> {
         }
     }
 
-    fn release_successor(&mut self, slot: u32, due: Due, at: Time, tell: &mut impl FnMut(Time, Fact)) {
+    fn release_successor(&mut self, slot: u32, due: ReadyInstance, at: Time, tell: &mut impl FnMut(Time, Fact)) {
         let job = Released { number: due.number, arrival: at, release: at, origin: due.origin.min(at), missed: false };
         if !due.shed {
             return self.release(slot, job, at, tell);

@@ -3,7 +3,7 @@
 //! | thread | priority | job |
 //! |---|---|---|
 //! | look | as the manager | each millisecond or less often: do threads that count as idle want the CPU? |
-//! | sentry | below the threads of all components | it runs only when no thread of a component wants the CPU, and says so |
+//! | idle detector | below the threads of all components | runs only when no thread of a component wants the CPU, and says so |
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -72,7 +72,7 @@ impl ForeignSeat {
 
 /// Says when no thread of a component wants the CPU.
 #[derive(Default)]
-pub(crate) struct Sentry {
+pub(crate) struct IdleDetector {
     /// A futex: counts the turns that it is to watch.
     pub(crate) word: AtomicU32,
     /// The turn to watch.
@@ -82,7 +82,7 @@ pub(crate) struct Sentry {
     slept_at: AtomicU64,
 }
 
-impl Sentry {
+impl IdleDetector {
     /// Watches a turn. The caller wakes it.
     fn watch(&self, turn: u64) {
         self.turn.store(turn, Ordering::Release);
@@ -95,7 +95,7 @@ impl Sentry {
     }
 
     /// It runs, so nobody else wants to.
-    pub(crate) fn tell(&self, turn: u64, now: Time) {
+    pub(crate) fn note_idle(&self, turn: u64, now: Time) {
         self.slept_at.store(now.as_ns(), Ordering::Relaxed);
         self.slept.store(turn, Ordering::Release);
     }
@@ -121,7 +121,7 @@ impl Switch for ForeignSeat {
 pub(crate) struct ManagedSeat<'a> {
     pub(crate) slot: u32,
     seat: &'a ForeignSeat,
-    sentry: &'a Sentry,
+    idle_detector: &'a IdleDetector,
     turns: Turns,
     /// The number of the turn, among those of all seats of the manager.
     turn: u64,
@@ -130,8 +130,13 @@ pub(crate) struct ManagedSeat<'a> {
 }
 
 impl<'a> ManagedSeat<'a> {
-    pub(crate) fn new(slot: u32, seat: &'a ForeignSeat, sentry: &'a Sentry, grain: Span) -> ManagedSeat<'a> {
-        ManagedSeat { slot, seat, sentry, turns: Turns::new(seat.used(), grain), turn: 0, begun: Time::ZERO }
+    pub(crate) fn new(
+        slot: u32,
+        seat: &'a ForeignSeat,
+        idle_detector: &'a IdleDetector,
+        grain: Span,
+    ) -> ManagedSeat<'a> {
+        ManagedSeat { slot, seat, idle_detector, turns: Turns::new(seat.used(), grain), turn: 0, begun: Time::ZERO }
     }
 
     /// Whether the threads have begun to want the CPU. Told once.
@@ -157,16 +162,16 @@ impl<'a> ManagedSeat<'a> {
     }
 
     pub(crate) fn watch(&self) {
-        self.sentry.watch(self.turn);
+        self.idle_detector.watch(self.turn);
     }
 
     pub(crate) fn runs(&self) -> bool {
         self.turns.runs()
     }
 
-    /// See [`Turns::pay`].
-    pub(crate) fn pay(&mut self, now: Time) -> bool {
-        self.turns.pay(now, self.seat)
+    /// See [`Turns::run_if_paid`].
+    pub(crate) fn run_if_paid(&mut self, now: Time) -> bool {
+        self.turns.run_if_paid(now, self.seat)
     }
 
     pub(crate) fn due(&self) -> Time {
@@ -177,14 +182,14 @@ impl<'a> ManagedSeat<'a> {
         self.turns.end(now, self.seat);
     }
 
-    pub(crate) fn settle(&mut self) {
-        self.turns.settle(self.seat);
+    pub(crate) fn freeze_waiting(&mut self) {
+        self.turns.freeze_waiting(self.seat);
     }
 
-    /// The job completes when the sentry ran in its turn.
+    /// The job completes when the idle detector ran in its turn.
     pub(crate) fn report(&mut self) -> Report {
         let started = Some(self.begun);
-        let Some(at) = self.sentry.slept(self.turn).filter(|_| self.turns.runs()) else {
+        let Some(at) = self.idle_detector.slept(self.turn).filter(|_| self.turns.runs()) else {
             return Report { started, completed: None };
         };
         self.turns.sleep(at, self.seat);

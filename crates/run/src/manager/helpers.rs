@@ -8,7 +8,7 @@ use takt_model::{Span, Time};
 
 use super::foreign::LOOK;
 use super::live::GRAIN;
-use super::seat::SentrySeat;
+use super::seat::IdleDetectorSlot;
 use crate::lanes::{Role, Shared};
 
 /// How many times as long as a look its pause is, at least.
@@ -20,23 +20,23 @@ fn wake(shared: &Shared, manager: usize) {
     }
 }
 
-impl SentrySeat {
+impl IdleDetectorSlot {
     /// Runs whenever no thread of a component on its CPU wants to, and tells the manager.
     pub(crate) fn run(&self, shared: &Shared, epoch: Epoch) {
         let mut last = 0;
         loop {
-            let seen = self.sentry.word.load(Ordering::Acquire);
-            let turn = self.sentry.turn();
+            let seen = self.idle_detector.word.load(Ordering::Acquire);
+            let turn = self.idle_detector.turn();
             let (now, end) = (epoch.now(), shared.end());
             if now >= end {
                 return;
             }
             if turn == last {
-                futex::wait(&self.sentry.word, seen, epoch, end);
+                futex::wait(&self.idle_detector.word, seen, epoch, end);
                 continue;
             }
             last = turn;
-            self.sentry.tell(turn, now);
+            self.idle_detector.note_idle(turn, now);
             wake(shared, self.manager);
         }
     }

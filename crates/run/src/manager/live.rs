@@ -10,11 +10,11 @@ use takt_policy::CpuPart;
 
 use super::board::{Board, Report, Seats};
 use super::core::{Change, Fact};
-use super::foreign::{ManagedSeat, Sentry};
-use super::record::{Note, to_words};
-use super::seat::{Manager, Posted, Seat};
+use super::foreign::{IdleDetector, ManagedSeat};
+use super::record::{ManagerRecord, to_words};
+use super::seat::{ChangeRequest, Manager, Seat};
 use crate::lanes::{Lane, Role, Shared};
-use crate::node::{NodeMessages, Post, TableJob};
+use crate::node::{NodeMessages, TableJob, TableTasks};
 
 /// The least time between two decisions of the timer. The manager carries out closer instants of the plan
 /// together. This bounds its use of the CPU.
@@ -33,9 +33,9 @@ pub(crate) const COMPONENTS_MAX: usize = 32;
 pub(crate) const TASKS_MAX: usize = 64;
 
 /// The parts that a manager makes before the start.
-pub(crate) struct Office<'a> {
+pub(crate) struct ManagerSetup<'a> {
     board: Board<'a>,
-    post: Option<Post>,
+    table_tasks: Option<TableTasks>,
 }
 
 /// The seats of a manager's threads.
@@ -49,7 +49,7 @@ struct LiveSeats<'a> {
     /// Turns of existing threads so far.
     turns: u64,
     epoch: Epoch,
-    post: Option<Post>,
+    table_tasks: Option<TableTasks>,
     /// The job of a table task that is to be carried out.
     given: Option<(u32, u64)>,
     /// The last one that was.
@@ -83,26 +83,26 @@ impl<'a> LiveSeats<'a> {
         true
     }
 
-    /// The sentry watches a turn in which threads run.
+    /// The idle detector watches a turn in which threads run.
     fn watch(&mut self, slot: u32) {
         let Some(held) = self.held(slot).filter(|held| held.runs()) else { return };
         held.watch();
-        if let Some(sentry) = self.manager.sentry(self.shared) {
-            futex::wake_all(&sentry.word);
+        if let Some(idle_detector) = self.manager.idle_detector(self.shared) {
+            futex::wake_all(&idle_detector.word);
         }
     }
 
     /// Lets threads go on that have paid in their turn.
-    fn pay(&mut self, now: Time) {
-        let paid = self.held.iter_mut().find_map(|held| held.pay(now).then_some(held.slot));
+    fn resume_paid(&mut self, now: Time) {
+        let paid = self.held.iter_mut().find_map(|held| held.run_if_paid(now).then_some(held.slot));
         if let Some(slot) = paid {
             self.watch(slot);
         }
     }
 
     /// Freezes threads that want the CPU and have no turn. Returns when the next have paid.
-    fn settle(&mut self) -> Time {
-        self.held.iter_mut().for_each(ManagedSeat::settle);
+    fn freeze_waiting(&mut self) -> Time {
+        self.held.iter_mut().for_each(ManagedSeat::freeze_waiting);
         self.held.iter().map(ManagedSeat::due).min().unwrap_or(Time::MAX)
     }
 }
@@ -180,7 +180,7 @@ impl Seats for LiveSeats<'_> {
     }
 
     fn messages(&mut self) -> Option<&mut NodeMessages> {
-        self.post.as_mut().map(Post::messages)
+        self.table_tasks.as_mut().map(TableTasks::messages)
     }
 }
 
@@ -197,9 +197,9 @@ fn raise(lane: &Lane, seat: &Seat) {
 impl LiveSeats<'_> {
     /// Carries out the job of a table task that was given, if there is one.
     fn work(&mut self, board: &Board<'_>, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) -> Option<TableJob> {
-        let (job, post) = self.given.take().zip(self.post.as_mut())?;
+        let (job, table_tasks) = self.given.take().zip(self.table_tasks.as_mut())?;
         let planned = board.released(job.0).unwrap_or_default();
-        self.done = Some(post.run(job, planned, epoch, tell));
+        self.done = Some(table_tasks.run(job, planned, epoch, tell));
         self.done
     }
 }
@@ -225,25 +225,26 @@ impl Drop for FreeAll<'_> {
 
 impl Manager {
     /// Its machine, before the start. `None` if there is none: then the run was not prepared.
-    pub(crate) fn office<'a>(&self, shared: &'a Shared) -> Option<Office<'a>> {
+    pub(crate) fn setup<'a>(&self, shared: &'a Shared) -> Option<ManagerSetup<'a>> {
         let parts = CpuPart::of_node(&shared.system, self.node).ok()?;
         let part = parts.into_iter().find(|part| part.first_cpu() == self.cpu)?;
-        let post = self.live.as_ref().map(|live| Post::new(live, &part.slots));
-        let hop = |slot| post.as_ref().and_then(|post| post.later_hop(slot));
+        let table_tasks = self.live.as_ref().map(|live| TableTasks::new(live, &part.slots));
+        let hop = |slot| table_tasks.as_ref().and_then(|table_tasks| table_tasks.later_hop(slot));
         let mut board = Board::new(&shared.system, self.node, part, (shared.seed, shared.duration), hop);
         if shared.guests.is_some() {
             board.make_room(COMPONENTS_MAX, TASKS_MAX);
         }
-        Some(Office { board, post })
+        Some(ManagerSetup { board, table_tasks })
     }
 
     /// Decides until the run ends.
-    pub(crate) fn run(&self, shared: &Shared, lane: &Lane, office: Office<'_>, epoch: Epoch) {
-        let Office { mut board, post } = office;
+    pub(crate) fn run(&self, shared: &Shared, lane: &Lane, setup: ManagerSetup<'_>, epoch: Epoch) {
+        let ManagerSetup { mut board, table_tasks } = setup;
         let guests = Vec::with_capacity(if shared.guests.is_some() { TASKS_MAX } else { 0 });
         let held = self.held(shared);
         let (given, done) = (None, None);
-        let mut all = FreeAll(LiveSeats { shared, manager: self, guests, held, turns: 0, epoch, post, given, done });
+        let mut all =
+            FreeAll(LiveSeats { shared, manager: self, guests, held, turns: 0, epoch, table_tasks, given, done });
         let mut made = None;
         let seats = &mut all.0;
         let begin = shared.begin();
@@ -253,10 +254,10 @@ impl Manager {
         // Time stands at zero before the epoch.
         while !epoch.sleep_until(begin) && shared.end() > begin {}
         let cpu_before = clock::thread_cpu();
-        let push = |at: Time, note: Note| {
-            if let Note::Fact(Fact::Event(Event::Release { job, arrival, parent: Some(_) })) = note
+        let push = |at: Time, note: ManagerRecord| {
+            if let ManagerRecord::Fact(Fact::Event(Event::Release { job, arrival, parent: Some(_) })) = note
                 && arrival < at
-                && let Some(words) = to_words(at, &Note::Arrival { job, arrival })
+                && let Some(words) = to_words(at, &ManagerRecord::Arrival { job, arrival })
             {
                 lane.ring.push(words);
             }
@@ -264,7 +265,7 @@ impl Manager {
                 lane.ring.push(words);
             }
         };
-        let mut tell = |at: Time, fact: Fact| push(at, Note::Fact(fact));
+        let mut tell = |at: Time, fact: Fact| push(at, ManagerRecord::Fact(fact));
         loop {
             let seen = lane.signal.load(Ordering::Acquire);
             let woken = epoch.now();
@@ -276,24 +277,27 @@ impl Manager {
             self.take_change(&mut board, seats);
             let planned = board.next_instant();
             self.lease.renew(epoch, woken.saturating_add(BEAT).saturating_add(SILENCE_MAX));
-            seats.pay(woken);
+            seats.resume_paid(woken);
             board.pass(woken.min(end), seats, &mut tell);
             let mut worked = Span::ZERO;
             while let Some(job) =
-                seats.work(&board, epoch, &mut |at, event| push(at.min(end), Note::Fact(Fact::Event(event))))
+                seats.work(&board, epoch, &mut |at, event| push(at.min(end), ManagerRecord::Fact(Fact::Event(event))))
             {
                 worked = worked.saturating_add(job.end.saturating_since(job.start));
                 board.pass(epoch.now().min(end), seats, &mut tell);
             }
-            let due = seats.settle();
+            let due = seats.freeze_waiting();
             made = board.take_changed().or(made);
             self.give_back(&mut made);
-            if let Some(post) = &seats.post {
-                push(post.told(woken).min(end), Note::Told);
+            if let Some(table_tasks) = &seats.table_tasks {
+                push(table_tasks.written_until(woken).min(end), ManagerRecord::WrittenUntil);
             }
             let decided = epoch.now();
             let late = (planned <= woken).then(|| woken.saturating_since(planned));
-            push(woken.min(end), Note::Pass { late, cost: decided.saturating_since(woken).saturating_sub(worked) });
+            push(
+                woken.min(end),
+                ManagerRecord::Pass { late, cost: decided.saturating_since(woken).saturating_sub(worked) },
+            );
             if is_over {
                 break;
             }
@@ -303,9 +307,9 @@ impl Manager {
             futex::wait(&lane.signal, seen, epoch, next);
         }
         board.finish(&mut tell);
-        if let Some(post) = &mut seats.post {
+        if let Some(table_tasks) = &mut seats.table_tasks {
             let end = shared.end();
-            post.finish(end, epoch, &mut |at, event| push(at.min(end), Note::Fact(Fact::Event(event))));
+            table_tasks.finish(end, epoch, &mut |at, event| push(at.min(end), ManagerRecord::Fact(Fact::Event(event))));
         }
         self.preemptions.store(board.preemptions(), Ordering::Release);
         lane.used_ns.store(clock::thread_cpu().saturating_sub(cpu_before).as_ns(), Ordering::Release);
@@ -313,16 +317,20 @@ impl Manager {
 }
 
 impl Manager {
-    /// The lane of its sentry.
-    fn sentry<'a>(&self, shared: &'a Shared) -> Option<&'a Sentry> {
-        if let Role::Sentry(sentry) = &shared.lanes.get(self.sentry?)?.role { Some(&sentry.sentry) } else { None }
+    /// The lane of its idle detector.
+    fn idle_detector<'a>(&self, shared: &'a Shared) -> Option<&'a IdleDetector> {
+        if let Role::IdleDetector(idle_detector) = &shared.lanes.get(self.idle_detector?)?.role {
+            Some(&idle_detector.idle_detector)
+        } else {
+            None
+        }
     }
 
     /// The seats of existing threads.
     fn held<'a>(&self, shared: &'a Shared) -> Vec<ManagedSeat<'a>> {
-        let Some(sentry) = self.sentry(shared) else { return Vec::new() };
+        let Some(idle_detector) = self.idle_detector(shared) else { return Vec::new() };
         let seat = |(slot, lane): (u32, &usize)| match &shared.lanes.get(*lane)?.role {
-            Role::Foreign(seat) => Some(ManagedSeat::new(slot, seat, sentry, GRAIN)),
+            Role::Foreign(seat) => Some(ManagedSeat::new(slot, seat, idle_detector, GRAIN)),
             _ => None,
         };
         (0..).zip(&self.lanes).filter_map(seat).collect()
@@ -331,14 +339,14 @@ impl Manager {
     /// Takes a change that somebody asks for, without waiting.
     fn take_change<'a>(&self, board: &mut Board<'a>, seats: &mut LiveSeats<'a>) {
         let Ok(mut posted) = self.posted.try_lock() else { return };
-        let Some(change) = posted.take_asked() else { return };
+        let Some(change) = posted.take_requested() else { return };
         let guests = seats.shared.guests.as_ref();
         let guest = |id: TaskId| guests.and_then(|guests| guests.task(id));
         let first = seats.guests.len();
         seats.guests.extend(change.joins.iter().filter_map(|join| guest(join.id)).map(|guest| &guest.lane));
         if let Err(change) = board.announce(change, |id| guest(id).map(|guest| &guest.task)) {
             seats.guests.truncate(first);
-            *posted = Posted::TooLate(change);
+            *posted = ChangeRequest::TooLate(change);
         }
     }
 
@@ -348,7 +356,7 @@ impl Manager {
             && let Ok(mut posted) = self.posted.try_lock()
             && let Some(change) = made.take()
         {
-            *posted = Posted::Made(change);
+            *posted = ChangeRequest::Applied(change);
         }
     }
 }

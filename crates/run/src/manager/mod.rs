@@ -49,9 +49,9 @@ pub(crate) mod seat;
 pub(crate) mod turn;
 
 pub(crate) use account::{ManagedAccount, ManagedSummary, Passes};
-use foreign::Sentry;
+use foreign::IdleDetector;
 pub(crate) use live::{COMPONENTS_MAX, GRAIN, TASKS_MAX};
-use seat::{Manager, Seat, SentrySeat};
+use seat::{IdleDetectorSlot, Manager, Seat};
 
 /// The parts of a node with components, and the class of their managers.
 #[derive(Clone, Debug)]
@@ -114,8 +114,8 @@ fn enforced(parts: &[CpuPart], options: &RunOptions, (has_components, has_foreig
     )
 }
 
-/// Existing threads have two priorities below that of the managers, and their sentry has one more. Below them are
-/// frozen threads.
+/// Existing threads have two priorities below that of the managers, and their idle detector has one
+/// more. Below them are frozen threads.
 fn top_priority(options: &RunOptions, has_foreign: bool) -> u8 {
     options.top_priority.max(if has_foreign { 5 } else { 3 })
 }
@@ -320,11 +320,11 @@ impl Managed {
             let live = live.filter(|live| live.plan.has_table(&part.slots)).cloned();
             let has_foreign =
                 of_part.iter().filter_map(|lane| lanes.get(*lane)).any(|lane| matches!(lane.role, Role::Foreign(_)));
-            let sentry = has_foreign.then(|| first + self.parts.len() + helpers.len());
+            let idle_detector = has_foreign.then(|| first + self.parts.len() + helpers.len());
             if has_foreign {
                 let manager = first + at;
-                let watch = SentrySeat { manager, sentry: Sentry::default() };
-                helpers.push(helper(Class::Fifo { priority: self.top - 3 }, Role::Sentry(watch)));
+                let watch = IdleDetectorSlot { manager, idle_detector: IdleDetector::default() };
+                helpers.push(helper(Class::Fifo { priority: self.top - 3 }, Role::IdleDetector(watch)));
                 helpers.push(helper(self.class, Role::Look(manager)));
             }
             if live.as_ref().is_some_and(|live| live.sends_later(&part.slots)) {
@@ -341,7 +341,7 @@ impl Managed {
                 preemptions: 0.into(),
                 posted: Default::default(),
                 live,
-                sentry,
+                idle_detector,
             };
             lane.role = Role::Manager(Box::new(manager));
             lanes.push(lane);

@@ -7,7 +7,7 @@ use super::core::Fact;
 
 /// A record in a manager's ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Note {
+pub(crate) enum ManagerRecord {
     Fact(Fact),
     /// The next release in a chain is of this job, which arrived before.
     Arrival {
@@ -15,7 +15,7 @@ pub(crate) enum Note {
         arrival: Time,
     },
     /// All events before this time have been written.
-    Told,
+    WrittenUntil,
     /// It has decided once.
     Pass {
         /// How long after the instant of the plan for which it woke; `None` if a thread woke it.
@@ -46,7 +46,7 @@ mod kind {
     /// A release in a chain.
     pub(super) const FOLLOW: u64 = 13;
     pub(super) const ARRIVAL: u64 = 14;
-    pub(super) const TOLD: u64 = 15;
+    pub(super) const WRITTEN_UNTIL: u64 = 15;
     pub(super) const SEND: u64 = 16;
     pub(super) const ARRIVE: u64 = 17;
     pub(super) const RECEIVE: u64 = 18;
@@ -61,19 +61,19 @@ fn tag(kind: u64, extra: u64, index: u32) -> u64 {
 }
 
 /// The words of a note. `None` for an event that no manager writes.
-pub(crate) fn to_words(at: Time, note: &Note) -> Option<[u64; 4]> {
+pub(crate) fn to_words(at: Time, note: &ManagerRecord) -> Option<[u64; 4]> {
     let at = at.as_ns();
     let of_job = |kind, job: JobKey, cpu: u32| [at, tag(kind, cpu.into(), job.task.0), job.number, 0];
     let of_message = |kind, job: JobKey, message, cause| [at, tag(kind, cause, job.task.0), job.number, message];
     let fact = match note {
-        Note::Pass { late, cost } => {
+        ManagerRecord::Pass { late, cost } => {
             return Some([at, tag(kind::PASS, 0, 0), late.map_or(u64::MAX, Span::as_ns), cost.as_ns()]);
         }
-        Note::Arrival { job, arrival } => {
+        ManagerRecord::Arrival { job, arrival } => {
             return Some([at, tag(kind::ARRIVAL, 0, job.task.0), job.number, arrival.as_ns()]);
         }
-        Note::Told => return Some([at, tag(kind::TOLD, 0, 0), 0, 0]),
-        Note::Fact(fact) => fact,
+        ManagerRecord::WrittenUntil => return Some([at, tag(kind::WRITTEN_UNTIL, 0, 0), 0, 0]),
+        ManagerRecord::Fact(fact) => fact,
     };
     let event = match *fact {
         Fact::Switched { component, rule, period, budget } => {
@@ -86,7 +86,7 @@ pub(crate) fn to_words(at: Time, note: &Note) -> Option<[u64; 4]> {
         Event::Release { job, arrival, parent: None } => {
             [at, tag(kind::RELEASE, 0, job.task.0), job.number, arrival.as_ns()]
         }
-        // It arrives when it is released, unless [`Note::Arrival`] says otherwise.
+        // It arrives when it is released, unless [`ManagerRecord::Arrival`] says otherwise.
         Event::Release { job, parent: Some(Parent { hop, origin }), .. } => {
             [at, tag(kind::FOLLOW, hop.into(), job.task.0), job.number, origin.as_ns()]
         }
@@ -115,7 +115,7 @@ pub(crate) fn to_words(at: Time, note: &Note) -> Option<[u64; 4]> {
     })
 }
 
-pub(crate) fn from_words([at, tag, first, second]: [u64; 4]) -> Option<(Time, Note)> {
+pub(crate) fn from_words([at, tag, first, second]: [u64; 4]) -> Option<(Time, ManagerRecord)> {
     let at = Time::from_ns(at);
     let (extra, index) = ((tag >> 8 & 0xFF_FFFF) as u32, (tag >> 32) as u32);
     let (span, job) = (Span::from_ns, JobKey { task: TaskId(index), number: first });
@@ -123,15 +123,15 @@ pub(crate) fn from_words([at, tag, first, second]: [u64; 4]) -> Option<(Time, No
     let event = match tag & 0xFF {
         kind::PASS => {
             let late = (first != u64::MAX).then_some(span(first));
-            return Some((at, Note::Pass { late, cost: span(second) }));
+            return Some((at, ManagerRecord::Pass { late, cost: span(second) }));
         }
         kind::SWITCHED => {
             let (component, rule) = (ComponentId(index), *ServerRule::ALL.get(extra as usize)?);
             let fact = Fact::Switched { component, rule, period: span(first), budget: span(second) };
-            return Some((at, Note::Fact(fact)));
+            return Some((at, ManagerRecord::Fact(fact)));
         }
-        kind::ARRIVAL => return Some((at, Note::Arrival { job, arrival: Time::from_ns(second) })),
-        kind::TOLD => return Some((at, Note::Told)),
+        kind::ARRIVAL => return Some((at, ManagerRecord::Arrival { job, arrival: Time::from_ns(second) })),
+        kind::WRITTEN_UNTIL => return Some((at, ManagerRecord::WrittenUntil)),
         kind::TRANSMIT => Event::Transmit { message: first, bytes: index },
         kind::SEND => Event::Send { job, message: second },
         kind::ARRIVE => Event::Arrive { job, message: second },
@@ -158,7 +158,7 @@ pub(crate) fn from_words([at, tag, first, second]: [u64; 4]) -> Option<(Time, No
         kind::MODE => Event::ModeChange { mode: index },
         _ => return None,
     };
-    Some((at, Note::Fact(Fact::Event(event))))
+    Some((at, ManagerRecord::Fact(Fact::Event(event))))
 }
 
 #[cfg(test)]
@@ -195,13 +195,13 @@ mod tests {
             let component = ComponentId(1);
             Fact::Switched { component, rule, period: s(10), budget: s(3) }
         });
-        let passes = [None, Some(s(4))].map(|late| Note::Pass { late, cost: s(6) });
-        let others = [Note::Arrival { job, arrival: t(4) }, Note::Told];
-        for note in facts.chain(switched).map(Note::Fact).chain(passes).chain(others) {
+        let passes = [None, Some(s(4))].map(|late| ManagerRecord::Pass { late, cost: s(6) });
+        let others = [ManagerRecord::Arrival { job, arrival: t(4) }, ManagerRecord::WrittenUntil];
+        for note in facts.chain(switched).map(ManagerRecord::Fact).chain(passes).chain(others) {
             let words = to_words(t(9), &note).unwrap();
             assert_eq!(from_words(words), Some((t(9), note)));
         }
-        assert_eq!(to_words(t(0), &Note::Fact(Fact::Event(Event::Wake { job }))), None);
+        assert_eq!(to_words(t(0), &ManagerRecord::Fact(Fact::Event(Event::Wake { job }))), None);
         assert_eq!(from_words([0, 200, 0, 0]), None);
     }
 }

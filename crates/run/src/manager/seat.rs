@@ -8,7 +8,7 @@ use takt_model::{NodeId, Time};
 
 use super::board::Report;
 use super::core::Change;
-use super::foreign::Sentry;
+use super::foreign::IdleDetector;
 use crate::node::NodeLive;
 
 /// What a task's thread and its manager share. Numbers of jobs count from one here; zero is none.
@@ -83,35 +83,35 @@ pub(crate) struct Manager {
     pub(crate) lease: Arc<Lease>,
     pub(crate) preemptions: AtomicU64,
     /// A change of its components. The manager never waits for it.
-    pub(crate) posted: Mutex<Posted>,
+    pub(crate) posted: Mutex<ChangeRequest>,
     /// The messages of a node with flows.
     pub(crate) live: Option<Arc<NodeLive>>,
-    /// The lane of its sentry, if it has components of existing threads.
-    pub(crate) sentry: Option<usize>,
+    /// The lane of its idle detector, if it has components of existing threads.
+    pub(crate) idle_detector: Option<usize>,
 }
 
-/// The sentry of a manager, whose lane is `manager`.
-pub(crate) struct SentrySeat {
+/// The idle detector of a manager, whose lane is `manager`.
+pub(crate) struct IdleDetectorSlot {
     pub(crate) manager: usize,
-    pub(crate) sentry: Sentry,
+    pub(crate) idle_detector: IdleDetector,
 }
 
 /// A change of components on its way from the thread that asks to the manager.
 #[derive(Default)]
-pub(crate) enum Posted {
+pub(crate) enum ChangeRequest {
     #[default]
     Nothing,
-    Asked(Box<Change>),
+    Requested(Box<Change>),
     /// Its instant has passed. Nothing has changed.
     TooLate(Box<Change>),
-    Made(Box<Change>),
+    Applied(Box<Change>),
 }
 
-impl Posted {
+impl ChangeRequest {
     /// Takes the requested change. Leaves an answer in place.
-    pub(crate) fn take_asked(&mut self) -> Option<Box<Change>> {
+    pub(crate) fn take_requested(&mut self) -> Option<Box<Change>> {
         match std::mem::take(self) {
-            Posted::Asked(change) => Some(change),
+            ChangeRequest::Requested(change) => Some(change),
             other => {
                 *self = other;
                 None
@@ -122,8 +122,8 @@ impl Posted {
     /// The answer: whether the change was made, and its memory. What is asked for stays.
     pub(crate) fn take_answer(&mut self) -> Option<(bool, Box<Change>)> {
         match std::mem::take(self) {
-            Posted::Made(change) => Some((true, change)),
-            Posted::TooLate(change) => Some((false, change)),
+            ChangeRequest::Applied(change) => Some((true, change)),
+            ChangeRequest::TooLate(change) => Some((false, change)),
             other => {
                 *self = other;
                 None

@@ -100,7 +100,7 @@ impl Turns {
     }
 
     /// Lets them run if they have paid. `true`: they have just begun to.
-    pub(crate) fn pay(&mut self, now: Time, switch: &impl Switch) -> bool {
+    pub(crate) fn run_if_paid(&mut self, now: Time, switch: &impl Switch) -> bool {
         let Phase::Paying { since, until } = self.phase else { return false };
         if now < until {
             return false;
@@ -124,7 +124,7 @@ impl Turns {
     }
 
     /// Freezes them if they want the CPU and have no turn.
-    pub(crate) fn settle(&mut self, switch: &impl Switch) {
+    pub(crate) fn freeze_waiting(&mut self, switch: &impl Switch) {
         if self.phase == Phase::Waiting {
             self.freeze(switch);
         }
@@ -238,16 +238,16 @@ mod tests {
         threads.work(40);
         assert_eq!(turns.free_until(), Span::from_ns(100));
         turns.wake();
-        turns.settle(&threads);
+        turns.freeze_waiting(&threads);
         assert!(!threads.is_free.get());
         turns.begin(at(200), &threads);
         assert_eq!((turns.due(), threads.is_free.get()), (at(240), false), "it pays first");
-        assert!(!turns.pay(at(239), &threads));
+        assert!(!turns.run_if_paid(at(239), &threads));
         // Its turn ends before it has paid all.
         turns.end(at(230), &threads);
         turns.begin(at(300), &threads);
         assert_eq!(turns.due(), at(310));
-        assert!(turns.pay(at(310), &threads) && threads.is_free.get() && turns.runs());
+        assert!(turns.run_if_paid(at(310), &threads) && threads.is_free.get() && turns.runs());
         threads.work(5);
         turns.end(at(315), &threads);
         assert_eq!((turns.paid(), turns.owed_max()), (Span::from_ns(145), Span::from_ns(40)));
@@ -272,7 +272,7 @@ mod tests {
                 let end = now + turn;
                 if turns.due() <= at(end) {
                     now = turns.due().as_ns();
-                    turns.pay(at(now), &threads);
+                    turns.run_if_paid(at(now), &threads);
                 }
                 let work = if random.between(0, 1) == 0 { end - now } else { random.between(0, end - now) };
                 threads.work(work);
@@ -288,7 +288,7 @@ mod tests {
                     threads.work(burst);
                     unnoticed = unnoticed.max(burst);
                     turns.wake();
-                    turns.settle(&threads);
+                    turns.freeze_waiting(&threads);
                 }
                 let most = budget + unnoticed + grain.as_ns();
                 assert!(threads.used_ns.get() <= most, "{} of {most}: {turns:?}", threads.used_ns.get());

@@ -33,7 +33,7 @@ pub(crate) struct Line {
     /// By peer: where it is, and the number of its own socket while the kernel keeps packets to it.
     peers: Vec<(Destination, Option<usize>)>,
     /// Packets that have left, of which the table thread has not been told yet.
-    left: VecDeque<Left>,
+    left: VecDeque<TransmittedMessage>,
 }
 
 /// The form of a line's sockets.
@@ -50,7 +50,7 @@ pub(crate) struct LineSpec {
 
 /// A packet that has left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Left {
+pub(crate) struct TransmittedMessage {
     pub(crate) message: u64,
     pub(crate) bytes: u32,
     /// On CLOCK_REALTIME in nanoseconds.
@@ -181,13 +181,13 @@ impl Line {
             if left.len() == STAMPS_MAX {
                 left.pop_front();
             }
-            left.push_back(Left { message, bytes, at: stamp.at });
+            left.push_back(TransmittedMessage { message, bytes, at: stamp.at });
         }
         (read, queued)
     }
 
     /// The next packet that has left by the stamps.
-    pub(crate) fn left(&mut self) -> Option<Left> {
+    pub(crate) fn left(&mut self) -> Option<TransmittedMessage> {
         self.left.pop_front()
     }
 

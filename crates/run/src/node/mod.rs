@@ -13,7 +13,7 @@
 //! | `key_file.rs` | the file of the key |
 //! | `seal.rs` | encrypted and authenticated datagrams; pure |
 //! | `difference.rs` | how the clocks of nodes differ; pure |
-//! | `post.rs` | what table jobs do with messages |
+//! | `table_tasks.rs` | what table jobs do with messages |
 //! | `outbox.rs` | messages on their way to the kernel, by deadline and late rule |
 //! | `line.rs` | the sockets by which they leave |
 //! | `payload.rs` | the bytes that messages carry between handlers; pure |
@@ -38,14 +38,14 @@ mod messages;
 mod outbox;
 mod payload;
 mod plan;
-mod post;
 mod seal;
+mod table_tasks;
 
 pub use error::NodeError;
 pub use key_file::KeyFileError;
 pub use plan::{NodeNetwork, has_flows};
-pub use post::{CHUNK, ROOM};
 pub use seal::{Key, KeyError};
+pub use table_tasks::{CHUNK, ROOM};
 
 pub(crate) use clocks::{Clocks, SyncJob};
 use difference::{Difference, KnownDifference};
@@ -54,7 +54,7 @@ use outbox::NodeOutbox;
 use payload::Payloads;
 pub(crate) use payload::Ring;
 pub(crate) use plan::{NodePlan, Part};
-pub(crate) use post::{Post, TableJob};
+pub(crate) use table_tasks::{TableJob, TableTasks};
 
 /// Numbers that the table thread counts up.
 macro_rules! counts {

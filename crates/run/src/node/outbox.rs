@@ -23,7 +23,7 @@ use takt_model::{Bytes, Late, Span, TaskId, Time};
 use takt_net::{LateRule, MessageBody, MessageHead, Order, Packet, PeerQueues, QueueSpec};
 
 use super::NodeError;
-use super::line::{Left, Line, LineSpec};
+use super::line::{Line, LineSpec, TransmittedMessage};
 use super::plan::NodePlan;
 use super::seal::Sealer;
 
@@ -288,7 +288,7 @@ impl State {
     }
 
     /// The next packet that has left.
-    pub(crate) fn left(&mut self) -> Option<Left> {
+    pub(crate) fn left(&mut self) -> Option<TransmittedMessage> {
         self.classes.iter_mut().find_map(|class| class.line.left())
     }
 
@@ -460,13 +460,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_first_leaves_first_and_what_is_late_never() {
+    fn messages_leave_by_deadline_and_late_ones_are_dropped() {
         for replies in [false, true] {
-            what_is_due_first_leaves_first(replies);
+            messages_leave_by_deadline(replies);
         }
     }
 
-    fn what_is_due_first_leaves_first(replies: bool) {
+    fn messages_leave_by_deadline(replies: bool) {
         let Some((arrived, first, then)) = sent(Order::Edf, replies) else { return };
         let numbers = |departures: &[Departure]| departures.iter().map(|left| left.number as u8).collect::<Vec<_>>();
         let taken = first.len() as u8;
@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_place_is_refused() {
+    fn a_full_outbox_refuses_messages() {
         let to: SocketAddr = ([127, 0, 0, 1], 9).into();
         let lanes = vec![(to, 10 << 20, false), (SocketAddr::from(([127, 0, 0, 1], 10)), 1, false)];
         let rules = Some((Order::Edf, LateRule::Send));

@@ -368,7 +368,7 @@ fn a_message_of_another_task_or_node_is_none() {
 }
 
 #[test]
-fn what_a_node_lacks_is_told() {
+fn missing_options_of_a_node_are_named() {
     let system = system(true, "continue", (11, 1, ""));
     let refused = |network: &NodeNetwork| NodePlan::new(&system, NodeId(0), network).unwrap_err().to_string();
     let full = network(3);
@@ -411,7 +411,7 @@ fn send_and_take(link: Option<Link>) {
     use takt_linux::Epoch;
     use takt_log::JobKey;
 
-    use super::post::Post;
+    use super::table_tasks::TableTasks;
     use super::{NodeLive, TableJob};
 
     let mut system = system(true, "continue", (11, 1, ""));
@@ -424,7 +424,7 @@ fn send_and_take(link: Option<Link>) {
         let (plan, lowered) = NodePlan::new(&system, NodeId(node), &network).unwrap();
         let live = Arc::new(NodeLive::open(plan, false).unwrap());
         let slots: Vec<u32> = (0..lowered.tasks_of(NodeId(node)).count() as u32).collect();
-        (live.socket.as_ref().unwrap().address().unwrap(), Post::new(&live, &slots), live)
+        (live.socket.as_ref().unwrap().address().unwrap(), TableTasks::new(&live, &slots), live)
     };
     let nowhere = ([127, 0, 0, 1], 9).into();
     let (address, mut to, receiver) = open(1, nowhere, None);
@@ -477,8 +477,8 @@ fn send_and_take(link: Option<Link>) {
     assert_eq!(sender.counts.sent.load(Ordering::Relaxed) - sent, 20);
     // Another run.
     let (_, mut other, _) = {
-        let (address, post, live) = open(0, address, None);
-        (address, post, live)
+        let (address, table_tasks, live) = open(0, address, None);
+        (address, table_tasks, live)
     };
     let tell = &mut |_: Time, _: Event| {};
     let now = epoch.now();
@@ -520,7 +520,7 @@ fn a_receiving_job_stops_at_its_budget() {
     use takt_log::JobKey;
 
     use super::NodeLive;
-    use super::post::Post;
+    use super::table_tasks::TableTasks;
 
     let mut system = system(true, "continue", (11, 1, ""));
     // It is over when the job has read the clock once more.
@@ -532,7 +532,7 @@ fn a_receiving_job_stops_at_its_budget() {
         let (plan, lowered) = NodePlan::new(&system, NodeId(node), &network).unwrap();
         let live = Arc::new(NodeLive::open(plan, false).unwrap());
         let slots: Vec<u32> = (0..lowered.tasks_of(NodeId(node)).count() as u32).collect();
-        (Post::new(&live, &slots), live)
+        (TableTasks::new(&live, &slots), live)
     };
     let (mut to, receiver) = open(1, ([127, 0, 0, 1], 9).into());
     let (mut from, sender) = open(0, receiver.socket.as_ref().unwrap().address().unwrap());

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_thread_is_told_beside_what_has() {
+    fn interrupts_without_a_thread_are_noted() {
         let found = machine().find(&["*".to_owned()]).unwrap();
         assert_eq!(found.threads.len(), 7);
         assert_eq!(found.without, ["36 virtio1-req.0", "37 virtio1-config"]);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_serves_it_the_reason_and_the_remedy_are_told() {
+    fn a_source_without_a_thread_is_an_error_with_a_remedy() {
         let says = |machine: &InterruptSources, name: &str| {
             let error = machine.find(&[name.to_owned()]).unwrap_err();
             format!("{}: {error}", error.exit_code())

@@ -53,7 +53,7 @@ fn status_and_text(error: &ReserveError) -> String {
 }
 
 #[test]
-fn what_sched_deadline_cannot_take_is_told_from_what_nobody_can() {
+fn refusals_by_sched_deadline_differ_from_impossible_requests() {
     let request = Request::new(ms(10), ms(40));
     let pinned = plan(&request, vec![target(7, &[1])], &facts(0)).unwrap_err();
     let full = one(&request, &facts(2 * CPU)).unwrap_err();

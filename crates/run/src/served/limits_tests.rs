@@ -102,7 +102,7 @@ fn a_grant_has_its_place_in_the_order_and_others_keep_theirs() {
 }
 
 #[test]
-fn what_the_cpu_cannot_hold_is_refused_and_changes_nothing() {
+fn a_change_beyond_the_cpus_capacity_is_refused_without_effect() {
     let mut servers = servers();
     for (written, why) in
         [(max(20_000, 10_000), "one CPU"), (max(999, 10_000), "no budget below 1ms"), (max(9000, 10_000), "CPU")]
@@ -121,7 +121,7 @@ fn what_the_cpu_cannot_hold_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn what_was_granted_before_and_later_modes_count() {
+fn earlier_grants_and_later_modes_count_in_admission() {
     let mut servers = servers();
     let [a, b, c] = [0, 1, 2].map(ComponentId);
     // 50 % beside 20 % and 20 %. Then 50 % more is too much, and 20 % is not.

@@ -41,8 +41,8 @@ impl Membership {
     }
 
     /// The release and the deadline of the job that the thread awaits or begins.
-    pub(crate) fn tell(&self, epoch: Epoch, release: Time, deadline: Time) {
-        self.shared.tell(self.member, epoch.monotonic(release).as_ns(), epoch.monotonic(deadline).as_ns());
+    pub(crate) fn announce_job(&self, epoch: Epoch, release: Time, deadline: Time) {
+        self.shared.announce_job(self.member, epoch.monotonic(release).as_ns(), epoch.monotonic(deadline).as_ns());
     }
 }
 

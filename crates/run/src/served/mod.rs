@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use takt_linux::Class;
 use takt_linux::machine::Limits;
-use takt_linux::sched_ext::{CPUS_MAX, Lack};
+use takt_linux::sched_ext::{CPUS_MAX, Unavailable};
 use takt_model::{CpuSet, NodeId, System};
 use takt_policy::CpuPart;
 
@@ -37,7 +37,7 @@ pub(crate) fn contract(
     system: &System,
     node: NodeId,
     options: &RunOptions,
-    lacks: &[Lack],
+    lacks: &[Unavailable],
 ) -> Result<Contract, RunError> {
     let mut cannot: Vec<Obstacle> = lacks.iter().map(obstacle_of).collect();
     if options.best_effort {
@@ -64,31 +64,31 @@ pub(crate) fn contract(
     Ok(Contract { back_end: ServerBackEnd::SchedExt, enforces, cannot })
 }
 
-fn obstacle_of(lack: &Lack) -> Obstacle {
+fn obstacle_of(lack: &Unavailable) -> Obstacle {
     match lack {
-        Lack::Feature => Obstacle::new(
+        Unavailable::Feature => Obstacle::new(
             "this program",
             "it was built without the feature \"bpf\", which has the sched_ext scheduler",
             format!("build takt with cargo build --features bpf (docs/reference/bpf.md), or {OTHERS}"),
         ),
-        Lack::Kernel => Obstacle::new(
+        Unavailable::Kernel => Obstacle::new(
             "this kernel",
             "it has no sched_ext: /sys/kernel/sched_ext is missing, which needs CONFIG_SCHED_CLASS_EXT=y (Linux 6.13 \
              and later)",
             format!("boot a kernel that has it, or {OTHERS}"),
         ),
-        Lack::Busy(name) => Obstacle::new(
+        Unavailable::Busy(name) => Obstacle::new(
             "this machine",
             format!("the sched_ext scheduler \"{name}\" is at work, and the kernel has one at a time"),
             format!("end that one first, or {OTHERS}"),
         ),
-        Lack::Groups => Obstacle::new(
+        Unavailable::Groups => Obstacle::new(
             "this kernel",
             "its sched_ext does not tell of control groups and their cpu.max, which components of existing threads \
              need (CONFIG_EXT_GROUP_SCHED=y, Linux 6.17 and later)",
             "boot a kernel that has it, or use --backend manager",
         ),
-        Lack::Privilege(why) => Obstacle::new("this user", why.clone(), OTHERS),
+        Unavailable::Privilege(why) => Obstacle::new("this user", why.clone(), OTHERS),
     }
 }
 

@@ -83,7 +83,7 @@ impl ServerSource {
     }
 
     /// What the log says of an event.
-    fn told(&self, event: &ServerEvent) -> Option<Record> {
+    fn record_of(&self, event: &ServerEvent) -> Option<Record> {
         let id = *self.components.get(&(event.cpu, event.server))?;
         let (server, span) = (id.0, Span::from_ns);
         Some(Record::Event(match event.news {
@@ -110,16 +110,16 @@ enum Record {
 }
 
 /// A sink that adds the events of servers to those of threads, if there is a source.
-pub(crate) struct WithNews<'a, S> {
+pub(crate) struct WithServerEvents<'a, S> {
     sink: &'a mut S,
     stream: u32,
     source: Option<ServerSource>,
     last: Time,
 }
 
-impl<'a, S: Sink> WithNews<'a, S> {
+impl<'a, S: Sink> WithServerEvents<'a, S> {
     pub(crate) fn new(sink: &'a mut S, stream: u32, source: Option<ServerSource>) -> Self {
-        WithNews { sink, stream, source, last: Time::ZERO }
+        WithServerEvents { sink, stream, source, last: Time::ZERO }
     }
 
     /// What each server has got.
@@ -140,7 +140,7 @@ impl<'a, S: Sink> WithNews<'a, S> {
             }
             // An event that was told late stands where it can.
             self.last = self.last.max(at);
-            match source.told(&event) {
+            match source.record_of(&event) {
                 Some(Record::Event(event)) => self.sink.event(self.stream, self.last, &event),
                 Some(Record::Definition(definition)) => self.sink.define(self.stream, self.last, &definition),
                 None => {}
@@ -155,7 +155,7 @@ impl<'a, S: Sink> WithNews<'a, S> {
     }
 }
 
-impl<S: Sink> Sink for WithNews<'_, S> {
+impl<S: Sink> Sink for WithServerEvents<'_, S> {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         self.advance(now);
         self.sink.event(stream, now, event);

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use takt_linux::sched_ext::Lack;
+use takt_linux::sched_ext::Unavailable;
 use takt_model::{Builtin, file};
 use takt_policy::{Decision, Event, Hierarchy, Job, ServerChange};
 
@@ -100,7 +100,7 @@ fn the_first_changes_of_a_server_are_given_at_the_start() {
 
 /// Each obstacle names its part, and the node runs without it.
 #[test]
-fn what_the_scheduler_cannot_enforce_it_refuses() {
+fn components_that_the_scheduler_cannot_enforce_are_refused() {
     assert_eq!(refusals(TWO), "");
     for (from, to, wanted) in [
         ("\"ptps\"", "\"sporadic\"", "component \"H\": the scheduler has no rule \"sporadic\""),
@@ -136,14 +136,14 @@ fn existing_threads_of_a_group_have_one_place() {
 }
 
 #[test]
-fn what_program_kernel_and_machine_lack_is_named_with_the_remedy() {
+fn missing_support_for_sched_ext_is_named_with_a_remedy() {
     let options = RunOptions::new(Span::from_ms(100));
     let lacks = [
-        Lack::Feature,
-        Lack::Kernel,
-        Lack::Busy("scx_simple".to_owned()),
-        Lack::Privilege("no".to_owned()),
-        Lack::Groups,
+        Unavailable::Feature,
+        Unavailable::Kernel,
+        Unavailable::Busy("scx_simple".to_owned()),
+        Unavailable::Privilege("no".to_owned()),
+        Unavailable::Groups,
     ];
     let refused = contract(&parsed(TWO), NodeId(0), &options, &lacks).unwrap().cannot;
     let text: Vec<String> = refused.iter().map(ToString::to_string).collect();

@@ -106,7 +106,7 @@ impl World<'_> {
         let outcome = self.outcome.clone();
         let rates: Vec<u128> = outcome.payers.iter().map(|server| self.rate(*server)).collect();
         for (server, rate) in outcome.payers.iter().zip(rates) {
-            self.accounts[*server].pay(rate);
+            self.accounts[*server].charge(rate);
             self.news |= self.accounts[*server].left == 0;
         }
         let mut payers: Vec<usize> = outcome.payers.iter().map(|server| self.homes[*server]).collect();

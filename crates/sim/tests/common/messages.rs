@@ -111,7 +111,7 @@ pub(crate) fn slow(system: &System, end: u64) -> Vec<Recorded> {
 }
 
 impl Slow {
-    fn tell(&mut self, node: usize, what: &'static str, task: usize, number: u64) {
+    fn log_event(&mut self, node: usize, what: &'static str, task: usize, number: u64) {
         self.told.push((self.now, node as u32, what, task as u32, number));
     }
 
@@ -125,7 +125,7 @@ impl Slow {
 
     fn tell_mail(&mut self, node: usize, what: &'static str, mail: Mail) {
         let task = self.hop_task(mail.flow, mail.hop);
-        self.tell(node, what, task, mail.number);
+        self.log_event(node, what, task, mail.number);
     }
 
     /// Messages that have arrived, link by link, each in order.
@@ -151,7 +151,7 @@ impl Slow {
             self.running[node] = None;
             let job = self.jobs.remove(at);
             self.running.iter_mut().flatten().for_each(|other| *other -= usize::from(*other > at));
-            self.tell(node, "complete", job.task, job.number);
+            self.log_event(node, "complete", job.task, job.number);
             self.end(node, job);
         }
         self.releases(node);
@@ -197,7 +197,7 @@ impl Slow {
     }
 
     fn release(&mut self, node: usize, task: usize, number: u64, arrival: u64) {
-        self.tell(node, "release", task, number);
+        self.log_event(node, "release", task, number);
         let of = &self.lowered.system.tasks[task];
         let deadline = arrival + of.deadline.as_ns();
         let left = of.wcet.as_ns();
@@ -270,10 +270,10 @@ impl Slow {
         let best = mine.filter_map(|at| Some((self.rank(at)?, at))).min().map(|(_, at)| at);
         let Some(at) = best.filter(|at| self.running[node] != Some(*at)) else { return false };
         if let Some(old) = self.running[node] {
-            self.tell(node, "preempt", self.jobs[old].task, self.jobs[old].number);
+            self.log_event(node, "preempt", self.jobs[old].task, self.jobs[old].number);
         }
         let (task, number) = (self.jobs[at].task, self.jobs[at].number);
-        self.tell(node, if self.jobs[at].started { "resume" } else { "start" }, task, number);
+        self.log_event(node, if self.jobs[at].started { "resume" } else { "start" }, task, number);
         if !self.jobs[at].started {
             self.jobs[at].started = true;
             self.take(node, at);

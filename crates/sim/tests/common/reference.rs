@@ -176,11 +176,11 @@ impl<'a> Reference<'a> {
     fn end(&mut self, task: usize, completed: bool) {
         let job = self.jobs[task].pop_front().unwrap();
         self.touched[self.group_of[task]] = true;
-        self.tell(task, job.key.number, completed, job.origin);
+        self.release_successors(task, job.key.number, completed, job.origin);
         self.move_up(task);
     }
 
-    fn tell(&mut self, task: usize, number: u64, completed: bool, origin: u64) {
+    fn release_successors(&mut self, task: usize, number: u64, completed: bool, origin: u64) {
         for (id, successor) in self.system.tasks.iter().enumerate() {
             if !successor.after.contains(&TaskId(task as u32)) {
                 continue;
@@ -286,7 +286,7 @@ impl<'a> Reference<'a> {
                 let parent = Some(Parent { hop: self.hop(task), origin: Time::from_ns(origin) });
                 self.say(Event::Release { job, arrival: Time::from_ns(self.now), parent });
                 self.say(Event::Cancel { job, cause: CancelCause::Shed });
-                self.tell(task, number, false, origin);
+                self.release_successors(task, number, false, origin);
             } else {
                 self.add(task, number, self.now, origin);
             }

@@ -203,7 +203,7 @@ impl Account {
     }
 
     /// It pays for a unit.
-    pub(crate) fn pay(&mut self, rate: u128) {
+    pub(crate) fn charge(&mut self, rate: u128) {
         self.left = self.left.saturating_sub(rate);
         self.used += 1;
     }
@@ -260,7 +260,7 @@ impl Reference<'_> {
         let (ran, mut payers) = self.choice.clone();
         let rates: Vec<u128> = (0..self.accounts.len()).map(|server| self.rate(server)).collect();
         for server in &payers {
-            self.accounts[*server].pay(rates[*server]);
+            self.accounts[*server].charge(rates[*server]);
             self.news |= self.accounts[*server].left == 0;
         }
         payers.sort_unstable();

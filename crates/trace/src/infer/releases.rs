@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_release_is_named() {
+    fn malformed_releases_are_named() {
         let tail = "; a line is RELEASE or RELEASE,EARLIEST,LATEST in whole nanoseconds, in the order of releases";
         let told = |text: &str| read(text).unwrap_err().replace(tail, "");
         assert_eq!(told("5\nx\n"), "2: \"x\" is no number of nanoseconds");

@@ -130,7 +130,7 @@ struct Run {
 
 /// A change of a server.
 #[derive(Clone, Copy, Debug)]
-enum News {
+enum ServerUpdate {
     Budget(Time, Span),
     Exhausted(Time),
     Paid(Time, Span),
@@ -141,7 +141,7 @@ enum News {
 struct Account {
     def: ServerDef,
     /// Since its last terms.
-    history: Vec<News>,
+    history: Vec<ServerUpdate>,
     budgets: u64,
     exhaustions: u64,
     budget_most: Span,
@@ -175,7 +175,7 @@ impl Account {
         }
     }
 
-    fn note(&mut self, news: News) {
+    fn note(&mut self, news: ServerUpdate) {
         if self.history.len() < HISTORY_MAX {
             self.history.push(news);
         }
@@ -201,11 +201,11 @@ impl Account {
         self.budgets += 1;
         self.budget_most = self.budget_most.max(budget);
         self.paid = Span::ZERO;
-        self.note(News::Budget(now, budget));
+        self.note(ServerUpdate::Budget(now, budget));
     }
 
     /// Takes in a payment. Returns when it began, which is not before the end of the last one.
-    fn pay(&mut self, since: Time, now: Time, amount: Span, idle: bool) -> Time {
+    fn record_payment(&mut self, since: Time, now: Time, amount: Span, idle: bool) -> Time {
         let cpus = amount.as_ns().div_ceil(now.saturating_since(since).as_ns().max(1));
         self.cpus = self.cpus.max(cpus);
         let since = since.max(self.until).min(now);
@@ -215,7 +215,7 @@ impl Account {
         self.busy = self.busy.saturating_add(if idle { 0 } else { time });
         self.paid = self.paid.saturating_add(amount);
         self.paid_most = self.paid_most.max(self.paid);
-        self.note(News::Paid(since, amount));
+        self.note(ServerUpdate::Paid(since, amount));
         since
     }
 
@@ -237,7 +237,7 @@ impl Account {
     /// full budget.
     fn paid_first(&self) -> Span {
         let first = self.history.iter().map_while(|news| match news {
-            News::Paid(_, amount) => Some(*amount),
+            ServerUpdate::Paid(_, amount) => Some(*amount),
             _ => None,
         });
         first.fold(Span::ZERO, Span::saturating_add)
@@ -263,11 +263,11 @@ impl Account {
         let (mut times, mut gaps, mut gap): (Vec<(Time, Span)>, Vec<bool>, bool) = (Vec::new(), Vec::new(), false);
         for news in &self.history {
             match *news {
-                News::Budget(at, _) if times.last().is_none_or(|(last, _)| *last < at) => {
+                ServerUpdate::Budget(at, _) if times.last().is_none_or(|(last, _)| *last < at) => {
                     times.push((at, Span::ZERO));
                     gaps.push(std::mem::take(&mut gap));
                 }
-                News::Lost => gap = true,
+                ServerUpdate::Lost => gap = true,
                 _ => {}
             }
         }
@@ -288,7 +288,7 @@ impl Account {
         let (mut last, mut ended, mut spans): (Option<Time>, Option<Time>, Vec<Span>) = (None, None, Vec::new());
         for news in &self.history {
             match *news {
-                News::Budget(at, _) => {
+                ServerUpdate::Budget(at, _) => {
                     if let (Some(last), Some(ended)) = (last, ended.take())
                         && ended < at
                     {
@@ -296,9 +296,9 @@ impl Account {
                     }
                     last = Some(at);
                 }
-                News::Exhausted(at) => ended = Some(at),
-                News::Paid(..) => {}
-                News::Lost => (last, ended) = (None, None),
+                ServerUpdate::Exhausted(at) => ended = Some(at),
+                ServerUpdate::Paid(..) => {}
+                ServerUpdate::Lost => (last, ended) = (None, None),
             }
         }
         spans.sort_unstable();
@@ -311,7 +311,7 @@ impl Account {
         let mut most: Option<u64> = None;
         for news in &self.history {
             match *news {
-                News::Budget(at, _) => {
+                ServerUpdate::Budget(at, _) => {
                     let ended = ended.take();
                     if ended == Some(at) {
                         // Its deadline was postponed.
@@ -326,11 +326,11 @@ impl Account {
                     }
                     (start, paid) = (Some(at), 0);
                 }
-                News::Exhausted(at) => ended = Some(at),
-                News::Paid(_, amount) => {
+                ServerUpdate::Exhausted(at) => ended = Some(at),
+                ServerUpdate::Paid(_, amount) => {
                     paid = paid.saturating_add(amount.as_ns().saturating_sub(u64::from(rounded)));
                 }
-                News::Lost => (start, ended, paid) = (None, None, 0),
+                ServerUpdate::Lost => (start, ended, paid) = (None, None, 0),
             }
         }
         most.map(Span::from_ns)
@@ -342,11 +342,11 @@ impl Account {
         let mut open: VecDeque<(Time, u64)> = VecDeque::new();
         for news in &self.history {
             match *news {
-                News::Paid(since, amount) => {
+                ServerUpdate::Paid(since, amount) => {
                     left = left.saturating_sub(amount.as_ns());
                     open.push_back((since, amount.as_ns()));
                 }
-                News::Budget(at, now_left) => {
+                ServerUpdate::Budget(at, now_left) => {
                     let mut back = now_left.as_ns().saturating_sub(left);
                     left = now_left.as_ns();
                     if let Some((since, _)) = open.front().filter(|_| back > 0) {
@@ -362,8 +362,8 @@ impl Account {
                         back -= amount;
                     }
                 }
-                News::Exhausted(_) => {}
-                News::Lost => return longest,
+                ServerUpdate::Exhausted(_) => {}
+                ServerUpdate::Lost => return longest,
             }
         }
         longest
@@ -418,7 +418,9 @@ impl ServerSampler {
 
     fn charge(&mut self, stream: u32, now: Time, server: u32, payment: (Time, Span, bool)) {
         let (since, amount, idle) = payment;
-        let Some(since) = self.account(server).map(|account| account.pay(since, now, amount, idle)) else { return };
+        let Some(since) = self.account(server).map(|account| account.record_payment(since, now, amount, idle)) else {
+            return;
+        };
         let Some(lane) = self.lanes.get(&stream).filter(|_| !idle && since < now) else { return };
         let within = |from: Time, to: Time| to.min(now).saturating_since(from.max(since)).as_ns();
         let ended = lane.ended.iter().rev().take_while(|run| run.until > since);
@@ -447,13 +449,13 @@ impl Sink for ServerSampler {
             Event::Exhaust { server } => {
                 if let Some(account) = self.account(server) {
                     account.exhaustions += 1;
-                    account.note(News::Exhausted(now));
+                    account.note(ServerUpdate::Exhausted(now));
                 }
             }
             Event::Charge { server, since, amount, idle } => self.charge(stream, now, server, (since, amount, idle)),
             Event::Lost { .. } => {
                 self.lanes.remove(&stream);
-                self.accounts.iter_mut().for_each(|account| account.note(News::Lost));
+                self.accounts.iter_mut().for_each(|account| account.note(ServerUpdate::Lost));
             }
             _ => {}
         }

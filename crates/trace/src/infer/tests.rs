@@ -140,7 +140,7 @@ fn jitter_of_any_size_keeps_the_period_and_comes_out() {
 }
 
 #[test]
-fn what_counts_from_the_one_before_is_never_periodic() {
+fn relative_releases_are_never_periodic() {
     let mut dice = Dice(2);
     let (mut undecided, mut enough) = (0, 0);
     for case in 0..3000u64 {

@@ -30,7 +30,7 @@ impl Rebuilder {
                 self.wake_again(slot, waking, waker, sink);
                 false
             }
-            Place::Asleep => self.rouse(slot, sink),
+            Place::Asleep => self.mark_ready(slot, sink),
             Place::Unknown => {
                 thread.place = Place::Ready;
                 false
@@ -70,7 +70,7 @@ impl Rebuilder {
     #[cold]
     fn wake_again(&mut self, slot: usize, waking: Waking, waker: Option<Pid>, sink: &mut impl Sink) {
         let before = self.threads.at(slot).woken.take();
-        if !self.rouse(slot, sink) {
+        if !self.mark_ready(slot, sink) {
             return;
         }
         match before {
@@ -113,7 +113,7 @@ impl Rebuilder {
 
     /// A sleeping thread was woken; says whether that releases its next job.
     #[inline(always)]
-    fn rouse(&mut self, slot: usize, sink: &mut impl Sink) -> bool {
+    fn mark_ready(&mut self, slot: usize, sink: &mut impl Sink) -> bool {
         let thread = self.threads.at(slot);
         thread.place = Place::Ready;
         if thread.stage == Stage::Started {

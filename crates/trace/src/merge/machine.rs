@@ -87,7 +87,7 @@ pub struct Merge {
     /// Lines of the log before which others may yet be inserted.
     lines: BinaryHeap<Reverse<Line>>,
     sequence: u64,
-    told: Time,
+    last_written: Time,
     /// How many gaps of the kernel's account are open.
     open_losses: u32,
     /// Switches that the kernel made and did not record.
@@ -149,7 +149,7 @@ impl Merge {
             settled: Time::ZERO,
             lines: BinaryHeap::new(),
             sequence: 0,
-            told: Time::ZERO,
+            last_written: Time::ZERO,
             open_losses: 0,
             missing: 0,
             switches: 0,
@@ -189,23 +189,23 @@ impl Merge {
         }
         self.settled = settled;
         let bound = self.lanes.iter().filter_map(Lane::pending).fold(settled, Ord::min);
-        self.tell(bound, sink);
+        self.write_lines(bound, sink);
     }
 
     /// Both accounts are whole: writes the rest.
     pub fn finish(mut self, end: Time, sink: &mut (impl Sink + ?Sized)) -> Merged {
         self.stamped_until = Time::MAX;
         self.advance(Time::MAX, end, sink);
-        self.tell(Time::MAX, sink);
+        self.write_lines(Time::MAX, sink);
         let stamped = self.lanes.into_iter().map(|lane| lane.stamped).collect();
-        Merged { last: self.told, stamped, missing: self.missing, switches: self.switches }
+        Merged { last: self.last_written, stamped, missing: self.missing, switches: self.switches }
     }
 
-    fn tell(&mut self, before: Time, sink: &mut (impl Sink + ?Sized)) {
+    fn write_lines(&mut self, before: Time, sink: &mut (impl Sink + ?Sized)) {
         while self.lines.peek().is_some_and(|Reverse(line)| line.key.0 < before) {
             let Some(Reverse(line)) = self.lines.pop() else { return };
-            self.told = self.told.max(line.key.0);
-            line.line.tell(self.stream, self.told, sink);
+            self.last_written = self.last_written.max(line.key.0);
+            line.line.write_to(self.stream, self.last_written, sink);
         }
     }
 

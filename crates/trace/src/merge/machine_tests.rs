@@ -392,7 +392,7 @@ proptest! {
     /// The kernel records each switch away from a thread, but not each switch to it. Then a job is
     /// marked, or all its preemptions and migrations are in the log.
     #[test]
-    fn what_is_counted_in_spite_of_switches_kept_back_is_right(
+    fn counts_with_missing_switches_are_correct_or_marked(
         tape in tape(),
         kept in proptest::collection::vec(any::<bool>(), 1..40),
     ) {
@@ -439,16 +439,16 @@ fn sum(histogram: &Histogram) -> (u64, u64) {
 }
 
 /// One thread; each step is a time, and what is seen or stamped.
-struct One {
+struct MergeScenario {
     witness: Merge,
     log: Log,
 }
 
 const JOB: JobKey = JobKey { task: TaskId(0), number: 0 };
 
-impl One {
-    fn of(budget: Option<u64>, steps: &str) -> One {
-        let mut one = One { witness: Merge::of_tasks(0, [budget.map(Span::from_ns)]), log: Log::new() };
+impl MergeScenario {
+    fn of(budget: Option<u64>, steps: &str) -> MergeScenario {
+        let mut one = MergeScenario { witness: Merge::of_tasks(0, [budget.map(Span::from_ns)]), log: Log::new() };
         one.play(steps);
         one
     }
@@ -477,7 +477,7 @@ impl One {
         self.witness.stamp(Stamp { at: NS(at), due: NS(at), lane: Some(0), event });
     }
     /// `time word` of each line.
-    fn told(mut self) -> (String, Stamped) {
+    fn log_text(mut self) -> (String, Stamped) {
         let mut stamped = self.witness.finish(NS(1000), &mut self.log).stamped;
         let word = |event: &Event| format!("{event:?}").split(' ').next().unwrap().to_lowercase();
         let lines = self.log.iter().map(|(_, at, event)| format!("{} {}", at.as_ns(), word(event)));
@@ -487,14 +487,14 @@ impl One {
 
 #[test]
 fn a_budget_that_is_used_up_is_no_preemption() {
-    let mut one = One::of(Some(100), "10 woken, 20 on 0, 21 release 10, 22 start");
+    let mut one = MergeScenario::of(Some(100), "10 woken, 20 on 0, 21 release 10, 22 start");
     // Another reservation takes the CPU: 30 of 100 are used.
     one.play("50 taken 0, 60 on 0");
     // 105 of 100, and another reservation's turn again.
     one.play("135 taken 0, 200 on 0");
     // A second budget, less five: 95 more.
     one.play("250 taken 0, 260 on 0, 305 taken 0, 400 on 0, 410 complete");
-    let (log, stamped) = one.told();
+    let (log, stamped) = one.log_text();
     let expected = "10 release, 20 start, 50 preempt, 60 resume, 135 block, 200 resume, 250 preempt, 260 resume, \
                     305 block, 400 resume, 410 complete";
     assert_eq!(log, expected);
@@ -503,38 +503,40 @@ fn a_budget_that_is_used_up_is_no_preemption() {
 
 #[test]
 fn a_stamp_without_a_cpu_is_a_contradiction_and_said() {
-    let one = One::of(None, "10 woken, 20 on 0, 21 release 10, 22 start, 30 taken 0, 35 complete, 40 on 0");
-    let (log, stamped) = one.told();
+    let one = MergeScenario::of(None, "10 woken, 20 on 0, 21 release 10, 22 start, 30 taken 0, 35 complete, 40 on 0");
+    let (log, stamped) = one.log_text();
     assert_eq!(log, "10 release, 20 start, 30 preempt, 35 gap, 35 complete");
     assert_eq!((stamped.checked, stamped.contradicted), (1, 1));
 }
 
 #[test]
 fn a_switch_that_the_kernel_keeps_to_itself_is_no_contradiction_and_said() {
-    let one = One::of(None, "10 woken, 21 release 10, 22 start, 35 complete, 40 asleep 0");
-    let (log, stamped) = one.told();
+    let one = MergeScenario::of(None, "10 woken, 21 release 10, 22 start, 35 complete, 40 asleep 0");
+    let (log, stamped) = one.log_text();
     assert_eq!(log, "10 release, 22 start, 35 complete");
     assert_eq!((stamped.checked, stamped.contradicted), (0, 0));
 }
 
 #[test]
 fn a_job_that_began_by_a_switch_kept_back_is_preempted_as_seen() {
-    let one = One::of(None, "10 woken, 21 release 10, 22 start, 30 taken 0, 40 on 0, 50 complete, 60 asleep 0");
-    let (log, _) = one.told();
+    let one =
+        MergeScenario::of(None, "10 woken, 21 release 10, 22 start, 30 taken 0, 40 on 0, 50 complete, 60 asleep 0");
+    let (log, _) = one.log_text();
     assert_eq!(log, "10 release, 22 start, 30 preempt, 40 resume, 50 complete");
 }
 
 #[test]
 fn a_switch_kept_back_within_a_job_leaves_its_time_unknown() {
-    let one = One::of(None, "10 woken, 20 on 0, 21 release 10, 22 start, 30 taken 0, 50 complete, 60 asleep 0");
-    let (log, _) = one.told();
+    let one =
+        MergeScenario::of(None, "10 woken, 20 on 0, 21 release 10, 22 start, 30 taken 0, 50 complete, 60 asleep 0");
+    let (log, _) = one.log_text();
     assert_eq!(log, "10 release, 20 start, 30 preempt, 50 gap, 50 complete");
 }
 
 #[test]
 fn a_job_that_begins_before_its_thread_gets_a_cpu_is_doubted() {
-    let one = One::of(None, "10 woken, 21 release 10, 22 start, 30 on 0, 50 complete, 60 asleep 0");
-    let (log, stamped) = one.told();
+    let one = MergeScenario::of(None, "10 woken, 21 release 10, 22 start, 30 on 0, 50 complete, 60 asleep 0");
+    let (log, stamped) = one.log_text();
     assert_eq!(log, "10 release, 22 start, 30 gap, 30 resume, 50 complete");
     assert_eq!(stamped.contradicted, 1);
 }
@@ -542,32 +544,32 @@ fn a_job_that_begins_before_its_thread_gets_a_cpu_is_doubted() {
 #[test]
 fn a_switch_that_does_not_fit_is_a_loss() {
     // It left CPU 0 unseen.
-    let one = One::of(None, "10 woken, 20 on 0, 21 release 10, 22 start, 30 on 1, 35 complete");
-    let (log, _) = one.told();
+    let one = MergeScenario::of(None, "10 woken, 20 on 0, 21 release 10, 22 start, 30 on 1, 35 complete");
+    let (log, _) = one.log_text();
     assert_eq!(log, "10 release, 20 start, 30 gap, 30 migrate, 30 resume, 35 complete");
 }
 
 #[test]
 fn a_successor_starts_no_earlier_than_it_is_released() {
     // Woken by the first of two predecessors; the second completes while it looks.
-    let mut one = One::of(None, "10 woken, 20 on 0");
+    let mut one = MergeScenario::of(None, "10 woken, 20 on 0");
     one.stamp(25, Event::Release { job: JOB, arrival: NS(25), parent: Some(Parent { hop: 1, origin: NS(5) }) });
     one.play("30 start, 35 complete");
-    let (log, stamped) = one.told();
+    let (log, stamped) = one.log_text();
     assert_eq!(log, "25 release, 25 start, 35 complete");
     assert_eq!(stamped.start.count(), 1);
 }
 
 #[test]
-fn what_the_kernel_does_after_the_end_is_not_told() {
-    let one = One::of(None, "10 woken, 20 on 0, 21 release 10, 22 start, 1001 taken 0, 1002 on 0");
-    let (log, _) = one.told();
+fn kernel_events_after_the_end_are_omitted() {
+    let one = MergeScenario::of(None, "10 woken, 20 on 0, 21 release 10, 22 start, 1001 taken 0, 1002 on 0");
+    let (log, _) = one.log_text();
     assert_eq!(log, "10 release, 20 start");
 }
 
 #[test]
-fn who_else_has_the_cpu_is_told_and_where_a_job_gets_it_who_had_it_last() {
-    let mut one = One::of(None, "5 asleep 0");
+fn the_log_names_other_holders_of_the_cpu_and_the_last_one_before_a_job() {
+    let mut one = MergeScenario::of(None, "5 asleep 0");
     let thread = |pid, comm: &str| crate::Thread { pid, comm: crate::Comm::new(comm.as_bytes()), prio: Some(39) };
     let other = |pid, comm| Kind::OtherIn { cpu: 0, thread: thread(pid, comm) };
     let gave = |pid, comm| Kind::OtherOut { cpu: 0, thread: thread(pid, comm) };
@@ -591,7 +593,7 @@ fn who_else_has_the_cpu_is_told_and_where_a_job_gets_it_who_had_it_last() {
     one.play("40 on 0");
     one.see(45, Kind::Stolen { cpu: 0, span: Span::from_ns(3), within: Span::from_ns(20) });
     one.play("50 complete");
-    let (log, _) = one.told();
+    let (log, _) = one.log_text();
     let expected = "5 occupy, 10 release, 12 occupy, 12 start, 20 irqenter, 30 preempt, 30 occupy, 40 resume, \
                     45 steal, 50 complete";
     assert_eq!(log, expected);

@@ -126,7 +126,7 @@ impl ManagedMerge {
 
     fn say_all(&mut self, at: Time, lines: &[Line], sink: &mut (impl Sink + ?Sized)) {
         self.last = self.last.max(at);
-        lines.iter().for_each(|line| line.tell(self.stream, self.last, sink));
+        lines.iter().for_each(|line| line.write_to(self.stream, self.last, sink));
     }
 
     /// A line of the managers.

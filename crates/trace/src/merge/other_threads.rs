@@ -18,7 +18,7 @@ pub(crate) enum Line {
 }
 
 impl Line {
-    pub(crate) fn tell(&self, stream: u32, at: Time, sink: &mut (impl Sink + ?Sized)) {
+    pub(crate) fn write_to(&self, stream: u32, at: Time, sink: &mut (impl Sink + ?Sized)) {
         match self {
             Line::Event(event) => sink.event(stream, at, event),
             Line::Define(definition) => sink.define(stream, at, definition),
@@ -27,7 +27,7 @@ impl Line {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Who {
+enum ThreadKey {
     Pid(Pid),
     Takt,
     TooMany,
@@ -36,7 +36,7 @@ enum Who {
 #[derive(Clone, Debug)]
 pub(crate) struct OtherThreads {
     node: NodeId,
-    threads: BTreeMap<Who, (u32, Comm, ThreadKind)>,
+    threads: BTreeMap<ThreadKey, (u32, Comm, ThreadKind)>,
     interrupts: BTreeMap<(InterruptKind, u32), u32>,
     /// By CPU: who has it, as the log says.
     holders: BTreeMap<u32, Option<Pid>>,
@@ -72,8 +72,8 @@ impl OtherThreads {
     /// A thread has another name: its new definition, if it had one.
     pub(crate) fn renamed(&mut self, pid: Pid, comm: Comm) -> Vec<Line> {
         let mut lines = Vec::new();
-        if let Some((_, _, kind)) = self.threads.get(&Who::Pid(pid)).copied() {
-            self.number(Who::Pid(pid), comm, kind, &mut lines);
+        if let Some((_, _, kind)) = self.threads.get(&ThreadKey::Pid(pid)).copied() {
+            self.number(ThreadKey::Pid(pid), comm, kind, &mut lines);
         }
         lines
     }
@@ -82,7 +82,7 @@ impl OtherThreads {
     pub(crate) fn takt(&mut self, cpu: u32) -> Vec<Line> {
         self.holders.insert(cpu, None);
         let mut lines = Vec::new();
-        let thread = Some(self.number(Who::Takt, Comm::new(b"takt"), ThreadKind::Takt, &mut lines));
+        let thread = Some(self.number(ThreadKey::Takt, Comm::new(b"takt"), ThreadKind::Takt, &mut lines));
         lines.push(Line::Event(Event::Occupy { cpu, thread }));
         lines
     }
@@ -95,18 +95,18 @@ impl OtherThreads {
                 Some(_) if thread.is_ordinary() => ThreadKind::Ordinary,
                 Some(_) => ThreadKind::RealTime,
             };
-            self.number(Who::Pid(thread.pid), thread.comm, kind, &mut lines)
+            self.number(ThreadKey::Pid(thread.pid), thread.comm, kind, &mut lines)
         });
         lines.push(Line::Event(Event::Occupy { cpu, thread: number }));
         lines
     }
 
     /// A thread's number, defined in `lines` where it is new, has another name or another kind.
-    fn number(&mut self, who: Who, comm: Comm, kind: ThreadKind, lines: &mut Vec<Line>) -> u32 {
+    fn number(&mut self, who: ThreadKey, comm: Comm, kind: ThreadKind, lines: &mut Vec<Line>) -> u32 {
         let next = self.threads.len();
         let (who, comm, kind) = match who {
-            Who::Pid(_) if next >= STRANGERS_MAX && !self.threads.contains_key(&who) => {
-                (Who::TooMany, Comm::new(b"(others)"), ThreadKind::Unknown)
+            ThreadKey::Pid(_) if next >= STRANGERS_MAX && !self.threads.contains_key(&who) => {
+                (ThreadKey::TooMany, Comm::new(b"(others)"), ThreadKind::Unknown)
             }
             known => (known, comm, kind),
         };
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_else_has_the_cpus_is_told_of_an_observed_machine_where_jobs_can_be_late() {
+    fn other_holders_are_logged_if_jobs_have_deadlines() {
         let of = |thread| Event::Occupy { cpu: 0, thread };
         let told: Vec<Event> = rebuilt(Some(Span::from_ms(1))).into_iter().map(|(_, _, event)| event).collect();
         assert_eq!(told, [of(Some(0)), of(None)]);

@@ -34,7 +34,7 @@ fn ours(events: &[KernelEvent], given: u64) -> Vec<(u64, RunEventKind)> {
 }
 
 #[test]
-fn who_has_the_cpu_before_and_after_the_runs_threads_is_told() {
+fn holders_of_the_cpu_around_the_runs_threads_are_reported() {
     let (make, swapper) = (thread(9, 120, "make"), thread(0, 120, "swapper/4"));
     let found = seen(
         &[

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_is_not_taken_for_one() {
+    fn other_files_are_not_taken_for_perfetto_traces() {
         let trace: Vec<u8> = (0..3).flat_map(|_| packet(b"abcd")).collect();
         assert!(is_perfetto(&trace) && is_perfetto(&trace[..7]) && is_perfetto(&[&[0x0a, 0], &trace[..]].concat()));
         for text in [

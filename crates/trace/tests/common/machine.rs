@@ -138,7 +138,7 @@ impl World {
         by.map_or(self.idle_hidden[cpu as usize], |by| self.players[by].hidden)
     }
 
-    fn tell(&mut self, cpu: u32, by: Option<usize>, context: Context, what: EventKind) {
+    fn record_event(&mut self, cpu: u32, by: Option<usize>, context: Context, what: EventKind) {
         // No two events at one instant.
         self.now += 1;
         if context == Context::Thread && self.is_hidden(cpu, by) {
@@ -156,7 +156,7 @@ impl World {
     fn switch(&mut self, cpu: u32, left: SwitchOutState, next: Option<usize>) {
         let prev = self.on[cpu as usize];
         let what = EventKind::Switch { prev: self.thread(prev), left, next: self.thread(next) };
-        self.tell(cpu, prev, Context::Thread, what);
+        self.record_event(cpu, prev, Context::Thread, what);
         let now = self.now;
         if let Some(prev) = prev {
             let player = &mut self.players[prev];
@@ -196,7 +196,7 @@ impl World {
             let cpu = self.draw.below(self.on.len() as u64) as u32;
             let by = self.on[cpu as usize];
             let by_thread = self.threads_wake && self.draw.below(2) == 0;
-            self.tell(cpu, by, if by_thread { Context::Thread } else { Context::Hard }, what);
+            self.record_event(cpu, by, if by_thread { Context::Thread } else { Context::Hard }, what);
             self.players[k].state = State::Ready;
             if ends_job {
                 self.release(k);
@@ -247,7 +247,7 @@ impl World {
         let number = if let Style::Periodic { .. } = self.players[k].style { CLOCK_NANOSLEEP } else { EPOLL_WAIT };
         if self.players[k].in_call {
             self.players[k].in_call = false;
-            self.tell(cpu, Some(k), Context::Thread, EventKind::SyscallExit { number, result: 0 });
+            self.record_event(cpu, Some(k), Context::Thread, EventKind::SyscallExit { number, result: 0 });
         }
         self.players[k].work -= 1;
         if self.players[k].work > 0 {
@@ -296,7 +296,7 @@ impl World {
                 player.next_arrival =
                     if player.jobs.is_empty() { self.now + period } else { player.next_arrival + period };
                 let until = player.next_arrival;
-                self.tell(cpu, Some(k), Context::Thread, EventKind::Timer { expires: until });
+                self.record_event(cpu, Some(k), Context::Thread, EventKind::Timer { expires: until });
                 if until > self.now + 1 {
                     self.switch(cpu, SwitchOutState::Blocked, None);
                     self.players[k].state = State::Asleep { until };
@@ -304,7 +304,7 @@ impl World {
                     // Its time has come: the timer wakes it before it has left its CPU.
                     self.interrupt_wakes(cpu, k);
                     self.release(k);
-                    self.tell(cpu, Some(k), Context::Thread, EventKind::SyscallExit { number, result: 0 });
+                    self.record_event(cpu, Some(k), Context::Thread, EventKind::SyscallExit { number, result: 0 });
                     let now = self.now;
                     let player = &mut self.players[k];
                     player.in_call = false;
@@ -320,12 +320,12 @@ impl World {
     fn interrupt_wakes(&mut self, cpu: u32, k: usize) {
         let what = EventKind::Wake { thread: self.thread(Some(k)), waking: Waking::Begins, cpu: None };
         let by = self.on[cpu as usize];
-        self.tell(cpu, by, Context::Hard, what);
+        self.record_event(cpu, by, Context::Hard, what);
     }
 
     /// The job is done when the thread enters the call.
     fn enter(&mut self, cpu: u32, k: usize, number: i64, args: [u64; 6]) {
-        self.tell(cpu, Some(k), Context::Thread, EventKind::SyscallEnter { number, args });
+        self.record_event(cpu, Some(k), Context::Thread, EventKind::SyscallEnter { number, args });
         let now = self.now;
         let player = &mut self.players[k];
         player.in_call = true;

@@ -242,7 +242,7 @@ impl Source {
 }
 
 #[test]
-fn whatever_comes_and_goes_it_says_what_check_says() {
+fn admission_agrees_with_check_after_every_change() {
     let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
     // A round takes 70 ms in debug builds.
     for round in 0..(cases(25) / 20).max(25) {

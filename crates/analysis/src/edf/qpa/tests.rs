@@ -53,7 +53,7 @@ fn the_verdict_is_the_brute_force_one() {
 }
 
 #[test]
-fn what_is_proven_with_jitter_bursts_and_ticks_holds() {
+fn proofs_with_jitter_bursts_and_ticks_hold_in_simulation() {
     let mut random = Random::new(12);
     let mut proven = 0;
     for round in 0..4000 {

@@ -24,7 +24,7 @@ fn jobs_of(random: &mut Random, index: usize, task: &LevelTask, end: u64, dense:
         let late = |random: &mut Random, most: u64| {
             if random.between(0, 1) == 0 { random.between(0, 1) * most } else { random.between(0, most) }
         };
-        arrived = arrived.max(source + late(random, task.wander));
+        arrived = arrived.max(source + late(random, task.release_delay));
         released = released.max(arrived + late(random, task.j));
         let exec = if random.between(0, 4) == 0 { random.between(1, task.c) } else { task.c };
         jobs.push(Job { task: index, source, arrival: arrived, release: released, left: exec, received: 0, done: 0 });
@@ -98,7 +98,7 @@ fn random_set(random: &mut Random) -> (Vec<Level>, Vec<LevelTask>) {
                 d: random.between(1, 2 * t),
                 shift: odd(random, 12) as i64 - odd(random, 12) as i64,
                 j: odd(random, 6),
-                wander: if random.between(0, 2) == 0 { odd(random, 6) } else { 0 },
+                release_delay: if random.between(0, 2) == 0 { odd(random, 6) } else { 0 },
                 b: 0,
                 level: u32::from(random.between(0, 3) < split),
             }
@@ -121,7 +121,8 @@ fn no_order_exceeds_its_bound() {
     let (mut bounded, mut reached) = ([0; 4], [0; 4]);
     for round in 0..cases(4000) {
         let (levels, tasks) = random_set(&mut random);
-        let theft = (random.between(0, 3) == 0).then(|| Theft { c: 1, t: random.between(4, 9), wander: 0, level: 0 });
+        let theft =
+            (random.between(0, 3) == 0).then(|| Theft { c: 1, t: random.between(4, 9), release_delay: 0, level: 0 });
         let bounds = bounds(&Levels { levels: &levels, tasks: &tasks, thefts: theft.as_slice() });
         if bounds.iter().all(Option::is_none) {
             continue;

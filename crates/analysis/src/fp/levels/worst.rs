@@ -53,11 +53,11 @@ impl Analysis {
 
     fn worst_by_release(&mut self, set: &Levels, i: usize, tasks: &[u32], keys: &Keys) -> Option<Worst> {
         let this = &set.tasks[i];
-        let wander = this.wander.checked_add(this.j)?;
+        let release_delay = this.release_delay.checked_add(this.j)?;
         self.prepare(set, Some(i), tasks, keys, false)?;
-        let own = AnalysedTask { c: this.c, first: 1, theta: 1, reach: wander.checked_add(1)? };
-        let from_source = self.window.response(own, &mut self.terms_left)?.checked_add(wander)?;
-        if this.wander > 0 {
+        let own = AnalysedTask { c: this.c, first: 1, theta: 1, reach: release_delay.checked_add(1)? };
+        let from_source = self.window.response(own, &mut self.terms_left)?.checked_add(release_delay)?;
+        if this.release_delay > 0 {
             self.prepare(set, Some(i), tasks, keys, true)?;
             let own = AnalysedTask { reach: 1, ..own };
             if self.window.response(own, &mut self.terms_left)?.checked_add(this.j)? < from_source {
@@ -78,7 +78,7 @@ impl Analysis {
             if slot.first > x || t == 0 {
                 return 0;
             }
-            (t - 1 + slot.wander).min((x - slot.first).saturating_add(slot.burst)) / slot.period.divisor + 1
+            (t - 1 + slot.release_delay).min((x - slot.first).saturating_add(slot.burst)) / slot.period.divisor + 1
         };
         let jobs: Vec<u64> = (set.tasks.iter().enumerate())
             .map(|(k, task)| {
@@ -86,10 +86,9 @@ impl Analysis {
                 slot.map_or(0, |slot| count(&slot))
             })
             .collect();
-        let thefts = set
-            .thefts
-            .iter()
-            .map(|theft| if theft.level > level { 0 } else { (end.saturating_sub(1) + theft.wander) / theft.t + 1 });
+        let thefts = set.thefts.iter().map(|theft| {
+            if theft.level > level { 0 } else { (end.saturating_sub(1) + theft.release_delay) / theft.t + 1 }
+        });
         Worst { job: jobs[i].max(1), window: end, blocking: self.window.in_the_way(x), thefts: thefts.collect(), jobs }
     }
 }

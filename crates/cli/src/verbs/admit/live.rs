@@ -52,12 +52,12 @@ pub(super) fn execute(options: &args::Admit, socket: &Path, json: bool) -> Outco
             return Err(Failure::no(answer.text));
         }
     } else {
-        print(&format!("{}\n", said(options, &answer)))?;
+        print(&format!("{}\n", render(options, &answer)))?;
     }
     Ok(status)
 }
 
-fn said(options: &args::Admit, answer: &Answer) -> String {
+fn render(options: &args::Admit, answer: &Answer) -> String {
     if answer.status != 0 {
         return answer.text.clone();
     }

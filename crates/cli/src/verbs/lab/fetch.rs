@@ -1,7 +1,7 @@
 //! `takt lab fetch`.
 
 use serde_json::{Value, json};
-use takt_lab::btf::Lack;
+use takt_lab::btf::Uncallable;
 use takt_run::lab::{Fetched, Request, fetch};
 
 use super::{cache, failure};
@@ -34,14 +34,14 @@ pub(super) fn execute(options: &args::LabFetch, json: bool) -> Outcome {
             "untagged_sched_ext": fetched.untagged,
         }))?;
     } else {
-        print(&told(&fetched))?;
+        print(&render(&fetched))?;
     }
     Ok(Status::Yes)
 }
 
-fn told(fetched: &Fetched) -> String {
+fn render(fetched: &Fetched) -> String {
     let whence = if fetched.cached { "in the cache" } else { "fetched" };
-    let part = |lacks: &[(&str, Lack)]| {
+    let part = |lacks: &[(&str, Uncallable)]| {
         let names: Vec<&str> = lacks.iter().map(|(name, _)| *name).collect();
         if names.is_empty() { "yes".to_owned() } else { format!("no: lacks {}", names.join(", ")) }
     };
@@ -56,9 +56,9 @@ fn told(fetched: &Fetched) -> String {
     )
 }
 
-fn part_json(lacks: &[(&str, Lack)]) -> Value {
-    let names = |wanted: Lack| -> Vec<&str> {
+fn part_json(lacks: &[(&str, Uncallable)]) -> Value {
+    let names = |wanted: Uncallable| -> Vec<&str> {
         lacks.iter().filter(|(_, lack)| *lack == wanted).map(|(name, _)| *name).collect()
     };
-    json!({ "usable": lacks.is_empty(), "absent": names(Lack::Absent), "untagged": names(Lack::Untagged) })
+    json!({ "usable": lacks.is_empty(), "absent": names(Uncallable::Absent), "untagged": names(Uncallable::Untagged) })
 }

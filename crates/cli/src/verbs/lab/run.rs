@@ -34,7 +34,7 @@ pub(super) fn execute(options: &args::LabRun, json: bool) -> Outcome {
     if json {
         print_json(&answer)?;
     } else {
-        tell(&bench, &boot, to_stdout)?;
+        print_results(&bench, &boot, to_stdout)?;
     }
     let failed = failures(&bench.names, &boot);
     for failure in &failed {
@@ -43,7 +43,7 @@ pub(super) fn execute(options: &args::LabRun, json: bool) -> Outcome {
     Ok(if failed.is_empty() { Status::Yes } else { Status::No })
 }
 
-fn tell(bench: &Bench, boot: &Boot, quiet: bool) -> Result<(), Failure> {
+fn print_results(bench: &Bench, boot: &Boot, quiet: bool) -> Result<(), Failure> {
     let several = bench.names.len() > 1;
     let mut text = String::new();
     for (name, outcome) in bench.names.iter().zip(&boot.results.experiments) {

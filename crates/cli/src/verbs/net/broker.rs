@@ -50,12 +50,12 @@ pub(super) fn execute(options: &args::NetBroker, json: bool) -> Outcome {
     let stats = broker.serve(&mut |_| signals.caught().is_some() || end.is_some_and(|end| epoch.now() >= end));
     match json {
         true => print_json(&as_json(&stats))?,
-        false => print(&told(&stats))?,
+        false => print(&render(&stats))?,
     }
     Ok(Exit::Yes)
 }
 
-fn told(stats: &BrokerStats) -> String {
+fn render(stats: &BrokerStats) -> String {
     let mut table = Table::new(&["CLIENTS", "SOCKETS", "SENT", "LATE", "REFUSED", "WAITING AT MOST"]);
     let numbers = [stats.clients, stats.sockets, stats.sent, stats.late, stats.refused, stats.waiting_max as u64];
     table.row(numbers.map(|number| number.to_string()).to_vec());

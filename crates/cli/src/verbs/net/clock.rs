@@ -42,7 +42,7 @@ pub(super) fn execute(options: &args::NetClock, json: bool) -> Outcome {
     let peers = sync.peers();
     match json {
         true => print_json(&as_json(options, &sync, &peers))?,
-        false => print(&told(options, &sync, &peers))?,
+        false => print(&render(options, &sync, &peers))?,
     }
     Ok(if peers.iter().all(|peer| peer.offset.is_some()) { Exit::Yes } else { Exit::No })
 }
@@ -51,7 +51,7 @@ fn difference(ns: i64) -> String {
     format!("{}{}", if ns < 0 { "-" } else { "+" }, time(Span::from_ns(ns.unsigned_abs())))
 }
 
-fn told(options: &args::NetClock, sync: &TimeSync, peers: &[PeerStatus]) -> String {
+fn render(options: &args::NetClock, sync: &TimeSync, peers: &[PeerStatus]) -> String {
     let mut text = clock_sources::table(&sync.sources());
     if !peers.is_empty() {
         let heads = ["PEER", "DIFFERENCE", "AT LEAST", "AT MOST", "BY", "ROUND TRIP", "ANSWERED", "RESTARTS"];

@@ -25,12 +25,12 @@ pub(super) fn execute(options: &args::NetDoctor, json: bool) -> Outcome {
             "findings": findings.iter().map(finding_json).collect::<Vec<_>>(),
         }))?;
     } else {
-        print(&told(&findings))?;
+        print(&render(&findings))?;
     }
     Ok(if findings.iter().any(|finding| finding.state.spoils()) { Status::No } else { Status::Yes })
 }
 
-fn told(findings: &[Finding]) -> String {
+fn render(findings: &[Finding]) -> String {
     let mut table = Table::new(&["STATE", "FINDING", "FOUND"]);
     let mut gaps = String::new();
     for finding in findings {

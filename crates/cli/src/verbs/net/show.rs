@@ -21,7 +21,7 @@ pub(super) fn execute(options: &args::NetShow, json: bool) -> Outcome {
         let verb = if options.device.is_some() { "has no" } else { "has" };
         print(&format!("{whom} {verb} shares of takt\n"))?;
     } else {
-        print(&all.iter().map(told).collect::<Vec<_>>().join("\n"))?;
+        print(&all.iter().map(render).collect::<Vec<_>>().join("\n"))?;
     }
     Ok(if all.is_empty() { Exit::No } else { Exit::Yes })
 }
@@ -52,7 +52,7 @@ pub(super) fn restored_json(restored: Option<&Restored>) -> Value {
     })
 }
 
-fn told(status: &Status) -> String {
+fn render(status: &Status) -> String {
     let until = match status.holder {
         Some(pid) => format!("process {pid} holds them"),
         None if status.former.is_some() => "kept until takt net remove".to_owned(),

@@ -27,7 +27,7 @@ const LOOK_MAX: Span = Span::from_s(60);
 
 pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     let signals = StopSignals::catch();
-    let (mut child, thread, process) = whom(options)?;
+    let (mut child, thread, process) = thread_to_reserve(options)?;
     let enough = jobs_for(options.probability);
     let until = options.observe.map_or(StopRule::Jobs { enough, most: LOOK_MAX }, StopRule::Time);
     let before = observe(thread, process, until, &mut child, &signals)?;
@@ -101,7 +101,7 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
 }
 
 /// The thread and its process, and the command where one is started for it.
-fn whom(options: &args::Reserve) -> Result<(Option<Running>, Identity, u32), Failure> {
+fn thread_to_reserve(options: &args::Reserve) -> Result<(Option<Running>, Identity, u32), Failure> {
     let Some((program, arguments)) = options.command.split_first() else {
         let target = target_of(options)?;
         return Ok((None, target.thread, target.process));

@@ -111,7 +111,7 @@ fn executions_that_depend_on_one_another_are_sized_for_by_the_longest() {
 }
 
 #[test]
-fn what_cannot_be_judged_is_told_with_what_to_do() {
+fn a_phase_that_cannot_be_judged_is_an_error_with_a_remedy() {
     let refused = |phase: &Phase, want: &Guarantee| judge("player (7)", phase, want).unwrap_err();
     let asleep = Phase { duration: Span::from_s(10), ..Phase::default() };
     assert_eq!(

@@ -80,7 +80,7 @@ fn a_narrow_terminal_keeps_what_is_important() {
 
 /// The kernel's threads may change their names.
 #[test]
-fn what_has_another_name_now_does_nothing_under_the_old_one() {
+fn a_renamed_thread_is_idle_under_its_old_name() {
     let tasks = vec![Task::periodic("sh-7", Span::from_ms(50), Span::from_ms(10))];
     let definitions = Definitions::of(&System::local(1, Builtin::Edf, tasks));
     let mut collector = Collector::new(&definitions, KindSet::JOBS);

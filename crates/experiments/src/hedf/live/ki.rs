@@ -61,7 +61,7 @@ struct Hop {
     excused: u64,
 }
 
-struct Ran {
+struct KiRun {
     hops: Vec<Hop>,
     relayed: Relayed,
     sent: u64,
@@ -136,7 +136,7 @@ fn run(
     delay: Delay,
     duration: Span,
     findings: &mut Findings,
-) -> Result<Option<Ran>, Failure> {
+) -> Result<Option<KiRun>, Failure> {
     context.write(setup.file, setup.text.as_bytes())?;
     findings.files.push(setup.file.to_owned());
     let key = Key::make(context)?;
@@ -253,7 +253,7 @@ fn report(
     path: &[usize],
     outputs: &[Output],
     (range, relayed): (Span, Relayed),
-) -> Result<Ran, Failure> {
+) -> Result<KiRun, Failure> {
     let mut answers = Vec::new();
     for (node, output) in path.iter().zip(outputs) {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -290,7 +290,7 @@ fn report(
         }
     };
     let told = answers.iter().filter_map(|answer| answer["flows"]["disturbances"].as_array()).flatten();
-    Ok(Ran {
+    Ok(KiRun {
         hops: (1..).zip(setup.hops.iter().copied()).map(hop).collect(),
         relayed,
         sent: sum("sent"),
@@ -309,7 +309,7 @@ fn equation(varied: Span) -> u64 {
     1 + PERIOD.saturating_add(varied).as_ns() / GAP.as_ns()
 }
 
-fn table(all: &[Ran]) -> Comparison {
+fn table(all: &[KiRun]) -> Comparison {
     let value = |value: Option<u64>| value.map(|value| value as f64);
     let row = |hop: &Hop| Row {
         name: hop.name.to_owned(),
@@ -331,9 +331,9 @@ fn table(all: &[Ran]) -> Comparison {
     }
 }
 
-fn relays(all: &[Ran]) -> Comparison {
+fn relays(all: &[KiRun]) -> Comparison {
     let ms = |span: Span| Some(span.as_ns() as f64 / 1e6);
-    let row = |ran: &Ran| {
+    let row = |ran: &KiRun| {
         let Relayed { passed, least, most, late, late_mean, .. } = ran.relayed;
         Row {
             name: ran.hops.first().map_or("", |hop| hop.name).to_owned(),
@@ -366,7 +366,7 @@ fn kept(hop: &Hop) -> Option<bool> {
     hop.live.zip(hop.bound).map(|(live, bound)| live <= bound.max(hop.excused))
 }
 
-fn claims(all: &[Ran], duration: Span, findings: &mut Findings) {
+fn claims(all: &[KiRun], duration: Span, findings: &mut Findings) {
     let hops: Vec<&Hop> = all.iter().flat_map(|ran| &ran.hops).collect();
     let [near, delayed, second, third] = hops[..] else { return };
     let told = |value: Option<u64>| value.map_or("nothing".to_owned(), |value| value.to_string());
@@ -411,7 +411,7 @@ fn claims(all: &[Ran], duration: Span, findings: &mut Findings) {
     );
 }
 
-fn notes(all: &[Ran], findings: &mut Findings) {
+fn notes(all: &[KiRun], findings: &mut Findings) {
     for ran in all {
         let name = ran.hops.first().map_or("", |hop| hop.name);
         let (lost, refused) = (ran.relayed.lost, ran.relayed.refused);

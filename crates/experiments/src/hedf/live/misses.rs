@@ -28,7 +28,7 @@ const STABLE: f64 = 1.0;
 const ALIKE: f64 = 10.0;
 
 #[derive(Clone, Copy, Default)]
-struct Both {
+struct OutcomePair {
     simulated: Outcome,
     live: Outcome,
 }
@@ -37,7 +37,7 @@ struct Both {
 struct Measured {
     loads: Vec<usize>,
     /// By D.
-    all: Vec<[Vec<Both>; 3]>,
+    all: Vec<[Vec<OutcomePair>; 3]>,
     disturbed: Disturbances,
 }
 
@@ -98,7 +98,7 @@ fn measure(
     at: usize,
     duration: Span,
     disturbed: &mut Disturbances,
-) -> Result<Option<Both>, Failure> {
+) -> Result<Option<OutcomePair>, Failure> {
     let seed = context.seed.wrapping_add((at as u64) << 32);
     let duration = Span::from_ns(duration.as_ns() / SLOWNESS);
     let simulated = cluster.run(seed, duration)?;
@@ -124,14 +124,14 @@ fn measure(
     let end = Time::ZERO.saturating_add(run.slow(duration));
     let within = ran.messages.iter().filter(|told| told.created < end);
     let live = Outcome::from_in_time(within.map(ClientRecord::in_time));
-    Ok((!ran.stopped).then_some(Both { simulated, live }))
+    Ok((!ran.stopped).then_some(OutcomePair { simulated, live }))
 }
 
 impl Measured {
     fn tables(&self) -> Vec<Comparison> {
-        let table = |(deadline, of): (&u64, &[Vec<Both>; 3])| {
+        let table = |(deadline, of): (&u64, &[Vec<OutcomePair>; 3])| {
             let row = |(i, at): (usize, &usize)| {
-                let values = |pick: fn(&Both) -> f64| {
+                let values = |pick: fn(&OutcomePair) -> f64| {
                     let missed = of.iter().map(|of| of.get(i).map(pick));
                     std::iter::once(Some(load_of(LOADS[*at]))).chain(missed).collect()
                 };
@@ -156,7 +156,7 @@ impl Measured {
 
     fn counts(&self) -> Comparison {
         let row = |(i, at): (usize, &usize)| {
-            let values = |pick: fn(&Both) -> u64| {
+            let values = |pick: fn(&OutcomePair) -> u64| {
                 let of = |k: usize| self.all.iter().filter_map(|of| Some(pick(of[k].get(i)?))).sum::<u64>() as f64;
                 (0..RULES.len()).map(|k| Some(of(k))).collect()
             };
@@ -176,9 +176,9 @@ impl Measured {
     }
 
     fn pictures(&self) -> Vec<Drawn> {
-        let picture = |(deadline, of): (&u64, &[Vec<Both>; 3])| {
+        let picture = |(deadline, of): (&u64, &[Vec<OutcomePair>; 3])| {
             let series = RULES.iter().zip(of).enumerate().flat_map(|(colour, (rule, of))| {
-                let points = |pick: fn(&Both) -> f64| {
+                let points = |pick: fn(&OutcomePair) -> f64| {
                     self.loads.iter().zip(of).map(|(at, both)| (*at as f64 + 1.0, pick(both))).collect()
                 };
                 let [simulated, live] = [points(|both| both.simulated.missed()), points(|both| both.live.missed())];
@@ -214,7 +214,7 @@ impl Measured {
         (0..self.loads.len()).filter(|i| is_meant(self.loads[*i])).collect()
     }
 
-    fn told(&self, rates: &[f64], places: &[usize]) -> String {
+    fn describe(&self, rates: &[f64], places: &[usize]) -> String {
         let told = |i: &usize| Some(format!("{} {:.1} %", name(LOADS[self.loads[*i]]), rates.get(*i)?));
         places.iter().filter_map(told).collect::<Vec<_>>().join(", ")
     }
@@ -230,20 +230,20 @@ impl Measured {
                 "On this kernel, in order of arrival, the miss rate is stable before (4400, 40): within {STABLE} \
                  points of a percentage"
             ),
-            self.told(&fifo, &before),
+            self.describe(&fifo, &before),
             is_stable(&stable),
         );
         findings.claim(
             "live_misses_grow_when_the_links_are_full",
             "On this kernel it grows from there with the workload and the size of bursts",
-            self.told(&fifo, &after),
+            self.describe(&fifo, &after),
             Some(growing.is_sorted() && most(&growing) > 3.0 * most(&stable) + STABLE),
         );
         let better = where_missed(&growing, &at(&edf, &after), |fifo, edf| edf < fifo);
         findings.claim(
             "live_edf_misses_less_when_bursts_fill_the_links",
             "On this kernel EDF before the device misses less where bursts fill the links",
-            format!("{}; in order of arrival {}", self.told(&edf, &after), self.told(&fifo, &after)),
+            format!("{}; in order of arrival {}", self.describe(&edf, &after), self.describe(&fifo, &after)),
             better,
         );
         if self.all.len() > 1 {
@@ -252,7 +252,7 @@ impl Measured {
             findings.claim(
                 "live_a_later_deadline_shows_the_same",
                 "On this kernel D = 1.0 ms shows the same, with fewer misses",
-                format!("in order of arrival {}", self.told(&later, &after)),
+                format!("in order of arrival {}", self.describe(&later, &after)),
                 lower,
             );
         }
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn a_measurement_without_messages_has_the_fewest() {
         let of = |messages| Outcome { messages, missed: 0 };
-        let both = |live| Both { simulated: of(5), live: of(live) };
+        let both = |live| OutcomePair { simulated: of(5), live: of(live) };
         let measured = |all| Measured { loads: vec![0], all, disturbed: Disturbances::default() };
         assert_eq!(measured(vec![[vec![both(7)], vec![both(0)], vec![both(7)]]]).fewest(), 0);
         assert_eq!(measured(vec![[vec![both(7)], vec![both(4)], vec![both(7)]]]).fewest(), 4);

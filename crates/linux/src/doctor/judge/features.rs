@@ -127,7 +127,7 @@ mod tests {
 
     /// Recording is possible where takt can mount tracefs, and who is root is not told to become root.
     #[test]
-    fn who_may_record_is_told_by_what_the_recorder_would_find() {
+    fn the_recording_finding_checks_what_the_recorder_needs() {
         const INSTANCES: &str = "/sys/kernel/tracing/instances";
         let own = machine(ROOT, "", |machine| {
             machine.put("takt:tracefs", "not mounted; a mount of its own");

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_is_a_warning_with_what_may_be_behind_it() {
+    fn late_probes_are_a_warning_with_possible_causes() {
         let good = probe(8, 9);
         let judged = measured(Ok(&good));
         assert_eq!(judged.iter().map(|finding| finding.state).collect::<Vec<_>>(), [State::Ok; 2]);

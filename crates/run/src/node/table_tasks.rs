@@ -29,7 +29,7 @@ const HELD_MAX: Span = Span::from_s(1);
 const ZERO_ERROR: Span = Span::from_ms(100);
 
 /// The table thread's side of a node.
-pub(crate) struct Post {
+pub(crate) struct TableTasks {
     live: Arc<NodeLive>,
     messages: NodeMessages,
     /// The slots of the node, by those of its messages.
@@ -51,7 +51,7 @@ pub(crate) struct Post {
     /// Its messages wait in the outbox.
     departs: bool,
     /// All messages that arrived before this have been told.
-    told: Time,
+    written_until: Time,
 }
 
 /// A table job that was carried out.
@@ -63,15 +63,15 @@ pub(crate) struct TableJob {
     pub(crate) end: Time,
 }
 
-impl Post {
+impl TableTasks {
     /// The post of a CPU with these slots of the node.
-    pub(crate) fn new(live: &Arc<NodeLive>, slots: &[u32]) -> Post {
+    pub(crate) fn new(live: &Arc<NodeLive>, slots: &[u32]) -> TableTasks {
         let plan = &live.plan;
         let place = |slot: u32| slots.iter().position(|of_node| *of_node == slot).map(|at| at as u32);
         let leaves = |lane: u32| (0..).zip(&plan.parts).find(|(_, part)| part.lane() == Some(lane));
         let mut messages = NodeMessages::new(plan, slots, ROOM);
         messages.tell_handlers(slots.iter().map(|slot| live.payloads.input(*slot).cloned()).collect());
-        Post {
+        TableTasks {
             messages,
             slots: slots.to_vec(),
             places: (0..plan.parts.len() as u32).map(place).collect(),
@@ -83,7 +83,7 @@ impl Post {
             next: Vec::with_capacity(CHUNK),
             guards: vec![ReplayGuard::default(); plan.original.nodes.len()],
             departs: live.sends_later(slots),
-            told: Time::ZERO,
+            written_until: Time::ZERO,
             live: live.clone(),
         }
     }
@@ -98,8 +98,8 @@ impl Post {
     }
 
     /// Until when all arrivals and departures have been told, given that it is `now`.
-    pub(crate) fn told(&self, now: Time) -> Time {
-        if self.live.plan.receive.is_some() || self.departs { self.told } else { now }
+    pub(crate) fn written_until(&self, now: Time) -> Time {
+        if self.live.plan.receive.is_some() || self.departs { self.written_until } else { now }
     }
 
     /// Carries out a job of a table task.
@@ -161,7 +161,7 @@ impl Post {
         self.messages.start_receiving();
         // Messages in the socket may be older than `start` if the budget is spent.
         let certain = if exhausted { start.as_ns().saturating_sub(HELD_MAX.as_ns()) } else { start.as_ns() };
-        self.told = self.told.max(Time::from_ns(certain));
+        self.written_until = self.written_until.max(Time::from_ns(certain));
     }
 
     /// Tells which messages have left the outbox, and which packets have left the device.
@@ -174,7 +174,7 @@ impl Post {
         outbox.look();
         let (now, realtime) = (monotonic_ns(), realtime_ns());
         for left in std::iter::from_fn(|| outbox.left()).take(STAMPS) {
-            let at = local(left.at, (now, realtime), epoch).max(self.told);
+            let at = local(left.at, (now, realtime), epoch).max(self.written_until);
             tell(at, Event::Transmit { message: left.message, bytes: left.bytes });
         }
     }
@@ -192,7 +192,7 @@ impl Post {
             Fate::Late => (&counts.late, DropCause::Late),
         };
         count.fetch_add(1, Ordering::Relaxed);
-        tell(at.max(self.told), Event::Drop { job, message: number, cause });
+        tell(at.max(self.written_until), Event::Drop { job, message: number, cause });
     }
 
     /// Tells the last arrivals of the run.
@@ -226,7 +226,7 @@ impl Post {
 
     /// Opens the datagrams of the last call. Messages that arrived after `start` wait.
     fn take_chunk(&mut self, start: Time, epoch: Epoch, tell: &mut impl FnMut(Time, Event)) {
-        let Post { live, messages, chunk, next, guards, told, places, .. } = self;
+        let TableTasks { live, messages, chunk, next, guards, written_until, places, .. } = self;
         let counts = &live.counts;
         let (now, realtime) = (monotonic_ns(), realtime_ns());
         for datagram in chunk.datagrams() {
@@ -240,7 +240,7 @@ impl Post {
                 }
             };
             counts.arrived.fetch_add(1, Ordering::Relaxed);
-            let at = local(datagram.stamp.unwrap_or(realtime), (now, realtime), epoch).max(*told);
+            let at = local(datagram.stamp.unwrap_or(realtime), (now, realtime), epoch).max(*written_until);
             if at <= start {
                 messages.arrive(message, at, tell);
             } else {
@@ -256,7 +256,7 @@ impl Post {
             let now = epoch.now();
             self.transmitted(epoch, tell);
             if !has_receiver {
-                self.told = self.told.max(now);
+                self.written_until = self.written_until.max(now);
             }
         }
         let live = self.live.clone();
@@ -290,7 +290,7 @@ impl Post {
 
     /// Writes what a message carries into the room of its lane.
     fn write(&mut self, message: &Message, epoch: Epoch) -> Option<MessageBody> {
-        let Post { live, lanes, from, payload, .. } = self;
+        let TableTasks { live, lanes, from, payload, .. } = self;
         let at = message.place as usize;
         payload.clear();
         if let Some(ring) = from.get(at).and_then(|slot| live.payloads.output(*slot)) {

@@ -15,8 +15,8 @@ use crate::routes::Routes;
 use crate::traffic::Traffic;
 use crate::{MESSAGES_MAX, SimError};
 
-/// The ways of all messages.
-pub(crate) struct Wires<'a> {
+/// The lanes of all messages.
+pub(crate) struct Lanes<'a> {
     lowered: &'a Lowered,
     seed: u64,
     routes: Routes<'a>,
@@ -30,7 +30,7 @@ pub(crate) struct Wires<'a> {
     measured: BTreeSet<(NodeId, NodeId)>,
 }
 
-impl<'a> Wires<'a> {
+impl<'a> Lanes<'a> {
     pub(crate) fn new(lowered: &'a Lowered, seed: u64, traffic: &Traffic) -> Result<Self, SimError> {
         let system = &lowered.system;
         let mut counts = vec![0; system.nodes.len()];
@@ -44,26 +44,26 @@ impl<'a> Wires<'a> {
         let routes = Routes::new(system, seed);
         let is_measured = !system.clock.offset.is_zero() && system.clock.sync.is_some();
         let measured = if is_measured { flows::neighbours(system) } else { BTreeSet::new() };
-        let mut wires = Wires { lowered, seed, routes, lanes, lane_of: BTreeMap::new(), slots, measured };
+        let mut built = Lanes { lowered, seed, routes, lanes, lane_of: BTreeMap::new(), slots, measured };
         for (i, flow) in system.flows.iter().enumerate() {
             let allowances = hop_deadlines(flow, system.clock);
             for (hop, (from, to)) in flow.hops().zip(flow.hops().skip(1)).enumerate() {
                 let id = |hop: usize| lowered.task_of(FlowId(i as u32), hop as u32);
                 let (Some(task), Some(after)) = (id(hop), id(hop + 1)) else { continue };
-                let way = wires.routes.way(from, to)?;
+                let route = built.routes.route(from, to)?;
                 let period = system.nodes[from.index()].send.map_or(1, |send| send.period.as_ns().max(1));
-                let then = MessageEffect::Job { slot: wires.slots[after.index()] };
+                let then = MessageEffect::Job { slot: built.slots[after.index()] };
                 let name = &system.tasks[task.index()].name;
                 let allowance = allowances.get(hop + 1).copied().unwrap_or_default();
                 let reply = flow.reply && hop + 2 == allowances.len();
-                let wire = wires.routes.wire(way, name, flow.size, allowance, reply);
+                let wire = built.routes.lane(route, name, flow.size, allowance, reply);
                 let ends = traffic.ends(i, hop).cloned().map(Rc::new);
                 let lane = LaneWire { wire, then, draw: Draw::new(seed, name), ends };
-                wires.lane(task, from, to, lane, flow.send_gap.as_ns().div_ceil(period));
+                built.lane(task, from, to, lane, flow.send_gap.as_ns().div_ceil(period));
             }
         }
-        wires.synchronise()?;
-        Ok(wires)
+        built.synchronise()?;
+        Ok(built)
     }
 
     /// Requests of each synchronisation job, and the answers to them, where networks go both ways.
@@ -88,8 +88,8 @@ impl<'a> Wires<'a> {
             Draw::new(seed, &format!("{task} to {to}"))
         };
         for (from, to) in flows::neighbours(system) {
-            let (Some(task), Some(way)) = (syncs.get(&from), self.routes.known_way(from, to)?) else { continue };
-            let answer = match (receivers.get(&to), self.routes.known_way(to, from)?) {
+            let (Some(task), Some(route)) = (syncs.get(&from), self.routes.known_route(from, to)?) else { continue };
+            let answer = match (receivers.get(&to), self.routes.known_route(to, from)?) {
                 (Some(receive), Some(back)) => {
                     let draw = draws(*receive, from);
                     let wire = self.routes.straight(back);
@@ -104,7 +104,7 @@ impl<'a> Wires<'a> {
                 _ => None,
             };
             let draw = draws(*task, to);
-            let wire = self.routes.straight(way);
+            let wire = self.routes.straight(route);
             let wire = LaneWire { wire, then: MessageEffect::Answer { lane: answer }, draw, ends: None };
             self.lane(*task, from, to, wire, 1);
         }
