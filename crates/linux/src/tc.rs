@@ -22,7 +22,6 @@
 //! ```
 
 mod classifier;
-pub(crate) mod device;
 mod features;
 mod former;
 mod htb;
@@ -42,8 +41,8 @@ use std::path::{Path, PathBuf};
 use takt_model::Rate;
 use thiserror::Error;
 
+pub use crate::device::Device;
 pub use classifier::{Match, Rule};
-pub use device::Device;
 pub use features::features;
 pub use htb::Counters;
 pub use install::{Applied, apply};
@@ -51,6 +50,7 @@ pub use plan::{ClassPlan, Discipline, PACKETS_MAX, Plan, PlanError, RATE_MIN, Ro
 pub use probes::Check;
 pub use tags::{LateDatagrams, PacketDeadline, TagCounts, TagSpec, Tags, deadline, set_deadline};
 
+use crate::device;
 use crate::netlink::Netlink;
 use crate::recovery::RecoveryError;
 use install::refused;
