@@ -55,6 +55,9 @@
 //! assert_eq!(pending(&task, &periodic), Some(6));
 //! assert!(published_pending(100, 50, 20, 3));
 //! ```
+//!
+//! [`Supply::aligned`]: crate::compositional::Supply::aligned
+//! [`Supply::prm`]: crate::compositional::Supply::prm
 
 use takt_model::gcd;
 

@@ -1,10 +1,10 @@
 //! Budgets that suffice because the level above gives them early, and the least of these.
 //!
-//! [`edp`](crate::components::edp) proves more than [`prm`](crate::components::prm) if the level above bounds the server's
-//! response. But this response depends on the budget that is sought. So the search goes from below.
-//! With budget Θ the server responds by R(Θ). Other tasks take R(Θ) - Θ before it, and this wait
-//! never shrinks as Θ grows. So the least budget for that wait is a lower bound of the result. It
-//! is the result once it is no more than Θ.
+//! [`edp`](crate::components::edp) proves more than [`prm`](crate::components::prm) if the level
+//! above bounds the server's response. But this response depends on the budget that is sought. So
+//! the search goes from below. With budget Θ the server responds by R(Θ). Other tasks take
+//! R(Θ) - Θ before it, and this wait never shrinks as Θ grows. So the least budget for that wait is
+//! a lower bound of the result. It is the result once it is no more than Θ.
 //!
 //! The search does not see chains inside, rules whose releases depend on the budget, and CPUs of
 //! several levels. For these, [`improve`] asks `check`.
