@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
 use takt_linux::sched_ext::{Member, SchedExtError, Scheduler, Shared};
-use takt_linux::{Class, ClassGuard, Epoch, SchedError, clock, sched};
+use takt_linux::{Class, ClassGuard, Epoch, clock, sched};
 use takt_log::stats::Histogram;
 use takt_model::{ComponentId, Span, Time};
 
