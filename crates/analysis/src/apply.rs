@@ -14,19 +14,19 @@ use takt_model::{Late, Span};
 
 use crate::carried::Carried;
 use crate::catalogue::TestId;
-use crate::compositional;
+use crate::components;
 use crate::edf::density;
 use crate::edf::qpa::{self, Demand, EdfTask};
 use crate::exact::{compare_sum, one_too_much, percent, sum_ppm};
 use crate::fp::{hyperbolic, levels, ll_bound};
 use crate::report::{TaskReport, TestReport};
-use crate::reservation::{self, level};
+use crate::reservation::level;
 use crate::responses::responses;
 use crate::scope::{Ordinary, Unit, UnitTask, ns, synchronous};
 use crate::verdict::{Answer, Bound, Stop, Verdict};
 
 pub(crate) use binding::{explain, explain_kernel, explain_placement, of_parts};
-pub(crate) use global::{distance, responses_of_several, sporadic_tasks};
+pub(crate) use global::{responses_of_several, sporadic_tasks};
 pub(crate) use one_cpu::SimultaneousRelease;
 
 /// The tests of one unit, the cheapest first.
@@ -77,8 +77,8 @@ impl From<Verdict> for Outcome {
     }
 }
 
-impl From<compositional::TestResult> for Outcome {
-    fn from((verdict, tasks, figures): compositional::TestResult) -> Self {
+impl From<components::TestResult> for Outcome {
+    fn from((verdict, tasks, figures): components::TestResult) -> Self {
         Outcome { verdict, tasks, figures }
     }
 }
@@ -108,10 +108,10 @@ pub(crate) fn apply(test: TestId, unit: &Unit, carried: &Carried) -> TestReport 
                 _ => "rta, edf-wcrt and those of several CPUs do",
             }
         )),
-        TestId::Cbs => reservation::cbs(unit, carried).map(Outcome::from),
-        TestId::Prm => compositional::prm(unit, carried).map(Outcome::from),
-        TestId::Edp => compositional::edp(unit, carried).map(Outcome::from),
-        TestId::Mpr => compositional::mpr_of(unit, carried).map(Outcome::from),
+        TestId::Cbs => components::cbs(unit, carried).map(Outcome::from),
+        TestId::Prm => components::prm(unit, carried).map(Outcome::from),
+        TestId::Edp => components::edp(unit, carried).map(Outcome::from),
+        TestId::Mpr => components::mpr(unit, carried).map(Outcome::from),
         _ if unit.fluid && test != TestId::Density => {
             Err("a constant-bandwidth server demands by bandwidth, not by jobs".to_owned())
         }

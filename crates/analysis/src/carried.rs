@@ -2,9 +2,9 @@
 
 use takt_model::{System, TaskId};
 
-use crate::compositional;
-use crate::memo::{Question, UnitKey};
-use crate::scope::Unit;
+use crate::question::{Question, UnitKey};
+use crate::scope::{Unit, UnitTask, ns};
+use crate::server::ServerSupply;
 
 /// Bounds of releases and completions by task, in ns after the source's nominal arrival.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ impl Carried {
     /// The question that the tests answer for a unit.
     pub(crate) fn question(&self, unit: &Unit, strategy: &str) -> Question {
         let name = if self.ends { unit.scope.clone() } else { format!("{} by releases", unit.scope) };
-        let server = unit.served.as_ref().and_then(compositional::ServerSupply::server);
+        let server = unit.served.as_ref().and_then(ServerSupply::server);
         Question { name, key: self.key(unit, strategy, true), early: server.and_then(|server| self.end(server)) }
     }
 
@@ -84,6 +84,39 @@ impl Carried {
     pub(crate) fn latest(&self, tasks: &[TaskId]) -> Option<u64> {
         tasks.iter().map(|task| self.end[task.index()]).try_fold(0, |latest, end| Some(latest.max(end?)))
     }
+}
+
+/// The least distance of a task's arrivals, where its deadline is no longer.
+pub(crate) fn distance(task: &UnitTask, carried: &Carried) -> Result<u64, String> {
+    let t = apart(task, carried)?;
+    if task.d <= t {
+        return Ok(t);
+    }
+    let (name, d, period) = (&task.name, ns(task.d), ns(task.t));
+    let needs = "needs deadlines that are not longer than the distance of releases";
+    Err(match task.t - t {
+        0 => format!("{needs}: that of \"{name}\" is {d}, its period {period}"),
+        release_delay => format!(
+            "{needs}: \"{name}\" may be released {} apart, as its predecessors complete up to {} late in its \
+             period of {period}; its deadline is {d}",
+            ns(t),
+            ns(release_delay)
+        ),
+    })
+}
+
+/// The least distance of a task's arrivals. A chain's successor arrives when it is released: two
+/// arrivals are closer than its period by as much as that wanders.
+pub(crate) fn apart(task: &UnitTask, carried: &Carried) -> Result<u64, String> {
+    let release_delay = carried.release(task.id);
+    let release_delay = release_delay.ok_or_else(|| format!("no bound is known for the releases of \"{}\"", task.name))?;
+    task.t.checked_sub(release_delay).filter(|t| *t > 0).ok_or_else(|| {
+        let (name, release_delay, period) = (&task.name, ns(release_delay), ns(task.t));
+        format!(
+            "needs releases that wander by less than the period: \"{name}\" may be released up to {release_delay} \
+             late, for so long may its predecessors take; its period is {period}"
+        )
+    })
 }
 
 /// Sources first; tasks on a cycle (which no valid System has) are left out.

@@ -10,7 +10,7 @@ use takt_model::{Auto, NodeId, Placement, System, TaskId};
 use crate::apply::SimultaneousRelease;
 use crate::carried::Carried;
 use crate::check::decide;
-use crate::compositional::{Enforced, Tree};
+use crate::components::{Enforced, Tree};
 use crate::edf::qpa::{self, EdfTask};
 use crate::global::{Bounds, Rule, Sporadic, ff_dbf, rta_global, rta_lc};
 use crate::partition::place;

@@ -19,7 +19,7 @@ use takt_model::{Arrival, System, TaskId, chain_name};
 
 use crate::apply::responses_of_several;
 use crate::carried::{Carried, topological};
-use crate::compositional;
+use crate::components;
 use crate::fp::levels::Analysis;
 use crate::memo::Memo;
 use crate::responses::responses;
@@ -117,7 +117,7 @@ impl Carried {
     fn complete(&mut self, unit: &Unit, analysis: &mut Analysis) {
         if let Some(served) = &unit.served {
             let analysed = self.analyses(unit);
-            let bounds = served.supply.as_ref().ok().map(|supply| compositional::responses(unit, self, supply));
+            let bounds = served.supply.as_ref().ok().map(|supply| components::responses(unit, self, supply));
             let wide = served.given().is_ok();
             for (i, task) in unit.tasks.iter().enumerate() {
                 let kept = self.release[task.id.index()].and_then(|release| release.checked_add(task.d));

@@ -8,7 +8,7 @@ use crate::apply::{self, PORTFOLIO, apply, explain, explain_kernel, explain_plac
 use crate::carried::Carried;
 use crate::catalogue::TestId;
 use crate::chains;
-use crate::compositional::Tree;
+use crate::components::Tree;
 use crate::distributed::apply::Distributed;
 use crate::linux::{self, LinuxMachine};
 use crate::memo::Memo;

@@ -77,7 +77,7 @@ use takt_model::plan::Order;
 use takt_model::{Builtin, Component, Costs, NodeId, Plan, ServerRule, Span, StrategyRef, System, Task, TaskId};
 
 use crate::catalogue::TestId;
-use crate::compositional::Enforced;
+use crate::components::Enforced;
 use crate::report::{TaskReport, TestReport};
 use crate::reservation::costs::{Charge, charge as charge_of};
 use crate::scope::{Ordinary, cpus_name, free_of_costs, thefts};

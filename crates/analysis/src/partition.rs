@@ -31,7 +31,7 @@ use thiserror::Error;
 use crate::apply::apply as run;
 use crate::carried::Carried;
 use crate::catalogue::TestId;
-use crate::compositional::Tree;
+use crate::components::Tree;
 use crate::exact::{percent, sum_ppm, sum_rounded_up};
 use crate::report::{Progress, TaskReport, TestReport, Watch};
 use crate::scope::{Unit, affinity, binds, cpus_name};

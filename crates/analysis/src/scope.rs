@@ -8,8 +8,8 @@ use takt_model::{
     Arrival, Costs, CpuSet, NodeId, NodeSpec, Placement, Plan, PlanLevel, Span, StrategyRef, System, Task, TaskId,
 };
 
-use crate::compositional::ServerSupply;
 use crate::edf::qpa::Tick;
+use crate::server::ServerSupply;
 use crate::verdict::Share;
 
 /// A set of CPUs as scopes spell it: "cpu0", "cpu0-1", "cpu0,2-3".
@@ -443,6 +443,11 @@ pub(crate) fn thefts(costs: Option<Costs>) -> impl Iterator<Item = Tick> {
         .into_iter()
         .filter(|(c, t)| !c.is_zero() && !t.is_zero())
         .map(|(c, t)| Tick { c: c.as_ns(), t: t.as_ns() })
+}
+
+/// Time of a tick and an interrupt in one more piece.
+pub(crate) fn cut(costs: Option<Costs>) -> Option<u64> {
+    thefts(costs).try_fold(0u64, |all, theft| all.checked_add(theft.c))
 }
 
 /// Two thefts as one, both as often as the more frequent of the two, which is no less than they steal.

@@ -75,25 +75,22 @@ fn report_failure(failure: Failure) -> Status {
 /// network devices. Every verb does this first (docs/reference/privilege.md).
 fn repair() {
     let left = takt_linux::tracing::recover();
-    for name in &left.removed {
+    for name in &left.undone {
         output::note(format_args!("note: an earlier recording was killed: removed its trace instance {name}"));
     }
-    for (name, cause) in &left.stuck {
-        output::note(format_args!("note: the trace instance {name} of a killed recording cannot be removed: {cause}"));
-    }
     let held = takt_linux::hold::recover();
-    if !held.restored.is_empty() {
-        let threads: Vec<String> = held.restored.iter().map(ToString::to_string).collect();
+    if !held.undone.is_empty() {
+        let threads: Vec<String> = held.undone.iter().map(ToString::to_string).collect();
         output::note(format_args!(
             "note: an earlier reservation was killed: threads {} have their class again",
             threads.join(", ")
         ));
     }
-    for error in &held.stuck {
-        output::note(format_args!("note: {error}"));
+    for cause in left.stuck.iter().chain(&held.stuck) {
+        output::note(format_args!("note: {cause}"));
     }
     let net = takt_linux::tc::recover();
-    for restored in &net.restored {
+    for restored in &net.undone {
         let (device, discipline) = (&restored.device, &restored.discipline);
         output::note(format_args!("note: an earlier takt net was killed: {device} has {discipline} again"));
     }

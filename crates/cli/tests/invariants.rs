@@ -1,4 +1,5 @@
 //! The four invariants of ARCHITECTURE.md. They hold, and the check of each fails on a violation.
+//! The table of crates in ARCHITECTURE.md agrees with the manifests.
 //!
 //! A violation is a line of text. [`violations`] reads the dependency graph (`cargo metadata`) and
 //! the manifests, and runs clippy over the library code with the disallowed lists of the
@@ -105,22 +106,23 @@ fn dependencies(graph: &Graph) -> Vec<String> {
     found
 }
 
+fn manifest(path: &Path) -> toml_edit::DocumentMut {
+    let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    text.parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
 /// The part of invariant 3 that stands in manifests (`forbid` cannot be lifted by an attribute), and that no crate
 /// leaves the pure ones unseen.
 fn manifests(root: &Path, graph: &Graph) -> Vec<String> {
-    let read = |path: &Path| -> toml_edit::DocumentMut {
-        let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        text.parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-    };
     let mut found = Vec::new();
-    let workspace = read(&root.join("Cargo.toml"));
+    let workspace = manifest(&root.join("Cargo.toml"));
     if workspace["workspace"]["lints"]["rust"]["unsafe_code"].as_str() != Some("forbid") {
         found.push("invariant 3: the workspace's lints do not forbid unsafe_code".to_owned());
     }
     for entry in fs::read_dir(root.join("crates")).expect("the workspace has crates") {
         let folder = entry.expect("a readable folder").path();
         let name = folder.file_name().expect("a crate's folder has a name").to_string_lossy().into_owned();
-        let manifest = read(&folder.join("Cargo.toml"));
+        let manifest = manifest(&folder.join("Cargo.toml"));
         if APART.contains(&name.as_str()) {
             found.extend(apart(root, &folder, &name, &manifest, graph));
             continue;
@@ -333,6 +335,59 @@ fn the_invariants_hold() {
     let mut found = violations_of_manifests(&root());
     found.extend(clippy(&root(), None));
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// The rows of the table of crates in ARCHITECTURE.md: each package with those of the workspace that it may use.
+/// A cell has names without "takt-": "-", "model, log", or "all but c and the command".
+fn table_of_crates(root: &Path, members: &BTreeSet<String>) -> BTreeMap<String, BTreeSet<String>> {
+    let text = fs::read_to_string(root.join("ARCHITECTURE.md")).expect("ARCHITECTURE.md is there");
+    let package = |name: &str| if name == "the command" { "takt".to_owned() } else { format!("takt-{name}") };
+    let names = |list: &str| -> BTreeSet<String> {
+        list.replace(" and ", ", ").split(", ").filter(|name| *name != "-").map(package).collect()
+    };
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, name, _, may_use, _] = cells[..] else { return None };
+        let (name, _) = name.strip_prefix('`')?.split_once("` (crates/")?;
+        let uses = match may_use.strip_prefix("all but ") {
+            Some(others) => {
+                let others = names(others);
+                members.iter().filter(|other| *other != name && !others.contains(*other)).cloned().collect()
+            }
+            None => names(may_use),
+        };
+        Some((name.to_owned(), uses))
+    };
+    text.lines().filter_map(row).collect()
+}
+
+/// A crate apart may stand in the table, too.
+#[test]
+fn the_table_of_crates_agrees_with_the_manifests() {
+    let (mut manifests, mut members) = (BTreeMap::new(), BTreeSet::new());
+    for entry in fs::read_dir(root().join("crates")).expect("the workspace has crates") {
+        let folder = entry.expect("a readable folder").path();
+        let manifest = manifest(&folder.join("Cargo.toml"));
+        let name = manifest["package"]["name"].as_str().unwrap_or_default().to_owned();
+        let dependencies = manifest.get("dependencies").and_then(|item| item.as_table_like());
+        let names = dependencies.into_iter().flat_map(|table| table.iter()).map(|(name, _)| name.to_owned());
+        let uses: BTreeSet<String> = names.filter(|name| name.starts_with("takt-")).collect();
+        if !APART.iter().any(|apart| folder.ends_with(apart)) {
+            members.insert(name.clone());
+        }
+        manifests.insert(name, uses);
+    }
+    let table = table_of_crates(&root(), &members);
+    let mut wrong = Vec::new();
+    for (name, uses) in &manifests {
+        match table.get(name) {
+            Some(row) if row == uses => {}
+            None if !members.contains(name) => {}
+            row => wrong.push(format!("{name} depends on {uses:?}, but the table says {row:?}")),
+        }
+    }
+    wrong.extend(table.keys().filter(|name| !manifests.contains_key(*name)).map(|name| format!("{name} is no crate")));
+    assert!(wrong.is_empty(), "the table of crates in ARCHITECTURE.md:\n{}", wrong.join("\n"));
 }
 
 /// The library and its C header run on threads alone: the feature that hands answers to an async

@@ -22,9 +22,9 @@ use super::source::{Overtaken, Source, release};
 use crate::gate::{GO_ABORT, GO_RUN, GO_WAIT, STACK_TOUCHED, wait_for_go};
 use crate::sync::{self, AtomicU64, PiGuard, PiMutex};
 
-pub(crate) use cpu_state::{CpuState, DeferredWakeups, LockedState, Running};
-pub(crate) use job::Handler;
+pub(crate) use cpu_state::{CpuState, DeferredWakeups, LockedState};
 pub use job::Job;
+pub(crate) use job::{Handler, Running};
 pub(crate) use overrun::Reports;
 pub use overrun::{Overran, Overruns};
 pub use switch::Switched;

@@ -16,8 +16,8 @@ use super::findings::{Comparison, Drawn, Findings, MEASURED, Row};
 use super::{Experiment, KOKYU};
 use crate::failure::Failure;
 use application::{
-    FLUSH, FRAME, LEG, LEGS, PAPERS, PROCESSING, REGIONS, STRATEGIES, Variant, bounded, fixed, is_feasible,
-    is_overloaded, load_ppm, outcome_of, plan, plan_of, processing, seed_of, variants, virtually,
+    FLUSH, LEG, PAPERS, PROCESSING, REGIONS, STRATEGIES, Variant, bounded, fixed, is_feasible, is_overloaded, load_ppm,
+    outcome_of, plan, plan_of, processing, seed_of, variants, virtually,
 };
 use count::{Class, Counter, Leg, Lost, Outcome};
 use regions::Outcomes;
@@ -53,6 +53,11 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     lab: None,
     run: reproduce,
 };
+
+/// The frame of 20 Hz, the rate of the chain.
+const FRAME: Span = Span::from_ms(50);
+/// The legs of the longest chain.
+const LEGS: usize = 11;
 
 /// Regions of at least this length show how good a strategy is. The start and luck count for
 /// little.

@@ -27,7 +27,7 @@ use thiserror::Error;
 
 pub use band::Band;
 pub use change::Deadline;
-pub use journal::{Journal, Recovered, recover};
+pub use journal::{Journal, recover};
 pub use undone::{UndoResult, Undone};
 
 use crate::foreign::{self, ForeignControl, ForeignError, ForeignGroup};

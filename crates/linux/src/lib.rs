@@ -10,6 +10,7 @@ pub mod bpf;
 pub mod clock;
 pub mod cpuset;
 pub mod datagram;
+mod device;
 pub mod doctor;
 pub mod eventfd;
 pub mod file;

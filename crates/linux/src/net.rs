@@ -37,10 +37,10 @@ mod bridge;
 pub use bridge::{Bridge, NODES_MAX};
 
 use crate::clock::errno;
+use crate::device::{Device, GSO_MAX_SEGS, NAME};
 use crate::netlink::{self, CREATE, LINK_HEAD, Netlink, Request, put, put_text};
 use crate::process::{CAP_SYS_ADMIN, has_capability};
 use crate::sched::{self, Class, SchedError};
-use crate::tc::device::{Device, GSO_MAX_SEGS, NAME};
 
 /// The reason why there is no network.
 #[derive(Debug, Error)]

@@ -46,6 +46,21 @@ pub enum RecoveryError {
     NoIdentity,
 }
 
+/// What the next start did about the remains of killed processes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recovered<T> {
+    /// The remains that were undone.
+    pub undone: Vec<T>,
+    /// Failures, with reasons.
+    pub stuck: Vec<String>,
+}
+
+impl<T> Default for Recovered<T> {
+    fn default() -> Self {
+        Recovered { undone: Vec::new(), stuck: Vec::new() }
+    }
+}
+
 /// The folder of state files: in /run for root, otherwise in the user's run-time folder.
 #[must_use]
 pub fn state_folder() -> PathBuf {
@@ -105,6 +120,9 @@ pub(crate) fn read_state<T>(
     }
 }
 
+/// Why a state file is refused whose first line is another one than expected.
+pub(crate) const UNKNOWN_VERSION: &str = "a version of takt that this one does not know";
+
 /// The lines of a state file, `KEY VALUE` each, read in their order.
 pub(crate) struct Fields<'a> {
     lines: std::str::Lines<'a>,
@@ -113,6 +131,12 @@ pub(crate) struct Fields<'a> {
 impl<'a> Fields<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
         Fields { lines: text.lines() }
+    }
+
+    /// The lines after the first one, which names the format and its version.
+    pub(crate) fn after(head: &str, text: &'a str) -> Result<Self, String> {
+        let mut fields = Fields::new(text);
+        if fields.lines.next() == Some(head) { Ok(fields) } else { Err(UNKNOWN_VERSION.to_owned()) }
     }
 
     /// The value of the next line, which has this key.

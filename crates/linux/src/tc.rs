@@ -21,7 +21,6 @@
 //! ```
 
 mod classifier;
-pub(crate) mod device;
 mod features;
 mod former;
 mod htb;
@@ -41,8 +40,8 @@ use std::path::{Path, PathBuf};
 use takt_model::Rate;
 use thiserror::Error;
 
+pub use crate::device::Device;
 pub use classifier::{Match, Rule};
-pub use device::Device;
 pub use features::features;
 pub use htb::Counters;
 pub use install::{Applied, apply};
@@ -50,8 +49,9 @@ pub use plan::{ClassPlan, Discipline, PACKETS_MAX, Plan, PlanError, RATE_MIN, Ro
 pub use probes::Check;
 pub use tags::{LateDatagrams, PacketDeadline, TagCounts, TagSpec, Tags, deadline, set_deadline};
 
+use crate::device;
 use crate::netlink::Netlink;
-use crate::recovery::RecoveryError;
+use crate::recovery::{Recovered, RecoveryError};
 use install::refused;
 use state::{Lock, State};
 
@@ -317,25 +317,16 @@ pub fn rewritten_state(text: &str) -> Result<String, String> {
     State::from_text(text).map(|state| state.to_text())
 }
 
-/// The result of [`recover`].
-#[derive(Debug, Default)]
-pub struct Recovered {
-    /// Devices of killed processes that have what they had before.
-    pub restored: Vec<Restored>,
-    /// Failures, with reasons.
-    pub stuck: Vec<String>,
-}
-
 /// Restores devices whose takt was killed, also those of other network namespaces. To be called at
-/// every start: one look at a folder where there is nothing to do.
+/// every start: one look at a folder where there is nothing to do. Returns the devices that have what they had before.
 #[must_use]
-pub fn recover() -> Recovered {
+pub fn recover() -> Recovered<Restored> {
     let mut all = Recovered::default();
     for (namespace, device) in state::all() {
         let left = |state: &State| state.is_left() || !state.is_of_this_boot();
         match state::read(namespace, device) {
             Ok(Some(state)) if left(&state) => match recover_one(namespace, device) {
-                Ok(restored) => all.restored.extend(restored),
+                Ok(restored) => all.undone.extend(restored),
                 Err(error) => all.stuck.push(error.to_string()),
             },
             Ok(_) => {}

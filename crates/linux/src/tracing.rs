@@ -54,7 +54,7 @@ pub(crate) use instance::{PREFIX, remove};
 pub use options::{BUFFER, Options, Threads};
 pub use reader::ReadResult;
 pub use recorder::Recorder;
-pub use recover::{Leftovers, recover};
+pub use recover::recover;
 pub use threads::{ThreadInfo, class_of, threads};
 pub(crate) use tracefs::Tracefs;
 pub use tracefs::instances;

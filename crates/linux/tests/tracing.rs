@@ -354,7 +354,7 @@ fn two_recorders_at_once_do_not_meet() {
     assert!(one.exists() && two.exists());
     drop(first);
     assert!(!one.exists() && two.exists(), "only its own");
-    assert!(!recover().removed.iter().any(|name| name == second.name()), "a living one's stays");
+    assert!(!recover().undone.iter().any(|name| name == second.name()), "a living one's stays");
     assert!(two.exists());
     drop(second);
     assert!(!two.exists());
@@ -424,7 +424,7 @@ fn a_panic_leaves_no_instance() {
 fn what_has_no_guardian_the_next_start_removes() {
     let (mut victim, instance) = victim(&["unguarded"]);
     let name = instance.file_name().unwrap().to_str().unwrap().to_owned();
-    assert!(!recover().removed.contains(&name) && instance.exists(), "its owner lives");
+    assert!(!recover().undone.contains(&name) && instance.exists(), "its owner lives");
     victim.0.kill().unwrap();
     victim.0.wait().unwrap();
     // Another takt that starts now may do it, too.

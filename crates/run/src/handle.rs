@@ -26,11 +26,11 @@ use takt_model::{
 use takt_policy::{CpuPart, Hierarchy};
 use thiserror::Error;
 
+use crate::budgets::core::{Change, Join};
+use crate::budgets::seat::{Manager, ChangeRequest, Seat};
 use crate::error::RunError;
 use crate::foreign;
 use crate::lanes::{Guest, Guests, Lane, Role, Shared};
-use crate::manager::core::{Change, Join};
-use crate::manager::seat::{ChangeRequest, Manager, Seat};
 use crate::manager::{self, COMPONENTS_MAX, TASKS_MAX};
 use crate::mapping::{self, MappedTask};
 use crate::threads::live;

@@ -7,9 +7,9 @@ use takt_dispatch::ring::Ring;
 use takt_linux::{Class, Epoch, futex};
 use takt_model::{Component, ComponentId, Span, System, Task, TaskId, Time};
 
-use crate::manager::foreign::ForeignSeat;
-use crate::manager::seat::{IdleDetectorSlot, Manager, Seat};
-use crate::served::live::Membership;
+use crate::budgets::foreign::ForeignSeat;
+use crate::budgets::seat::{Manager, Seat, IdleDetectorSlot};
+use crate::membership::Membership;
 
 /// State shared by the threads of a run and its recorder.
 pub(crate) struct Shared {

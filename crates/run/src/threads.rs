@@ -19,11 +19,11 @@ use takt_linux::{Class, ClassGuard, Epoch, SchedError, clock, futex, sched};
 use takt_model::draw::{Arrivals, Draw, Releases};
 use takt_model::{Span, Task, Time};
 
-use crate::handlers::{JobTimes, TaskHandler};
+use crate::budgets::seat::Seat;
+use crate::handlers::{TaskHandler, JobTimes};
 use crate::lanes::{Kind, Lane, Record, Role, Shared};
 use crate::manager::helpers::{look, send};
-use crate::manager::seat::Seat;
-use crate::served::live::Membership;
+use crate::membership::Membership;
 use crate::work::{Work, Worked};
 
 /// Marks the thread as ended when dropped, also after a panic.

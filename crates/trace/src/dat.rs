@@ -19,7 +19,6 @@ mod losses;
 pub(crate) use chunks::{Budget, Chunks, Pages};
 use chunks::{Packing, packing_of, unpack};
 use extent::no_table;
-pub(crate) use extent::unpacked_dat;
 pub use extent::{HEADERS_MAX, dat_extent, dat_extent_of};
 pub use losses::Loss;
 use losses::Losses;

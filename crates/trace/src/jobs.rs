@@ -65,7 +65,6 @@ use takt_model::{NodeId, Span, Time};
 use crate::calls::{Abi, Class};
 use crate::event::{CPUS_MAX, Comm, Context, EventKind, KernelEvent, Pid, SwitchOutState, Thread as KernelThread};
 use crate::merge::OtherThreads;
-pub(crate) use define::interrupt_name;
 use define::task_def;
 pub use filter::{Filter, is_like};
 use thread::{Call, Place, Stage, Thread, Threads};

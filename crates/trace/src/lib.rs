@@ -35,6 +35,7 @@ mod decode;
 mod event;
 mod feed;
 mod format;
+mod head;
 pub mod infer;
 pub mod jobs;
 mod json;
@@ -54,7 +55,6 @@ pub use dat_write::{DatHead, DatWriteError, DatWriter};
 pub use event::{CPUS_MAX, Comm, Context, EventKind, KernelEvent, Names, Pid, SwitchOutState, Thread, Waking};
 pub use feed::{Feed, WAITING_MAX};
 pub use format::{Field, FieldKind, Format, FormatError, PageLayout};
+pub use head::{HEAD, OpenError, TEXT_HEAD, embedded, is_trace, refuse_foreign, refuse_other_text, unpacked};
 pub use page::{Entry, Page};
-pub use recording::{
-    Form, HEAD, OpenError, Recording, TEXT_HEAD, embedded, is_trace, refuse_foreign, refuse_other_text, unpacked,
-};
+pub use recording::{Form, Recording};

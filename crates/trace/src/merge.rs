@@ -17,7 +17,7 @@ mod run_event;
 pub use lane::{Stamped, Worker};
 pub use machine::{Merge, Merged, Stamp};
 pub use managed::ManagedMerge;
-pub(crate) use other_threads::OtherThreads;
+pub(crate) use other_threads::{OtherThreads, interrupt_name};
 pub use run_event::{RunEvent, RunEventKind, RunEventSink, SwitchOutReason, Translator, Watched, model_cpu};
 
 #[cfg(doc)]

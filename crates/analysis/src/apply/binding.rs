@@ -11,7 +11,8 @@ use super::global::{Form, works};
 use super::{densities, edf_tasks};
 use crate::carried::Carried;
 use crate::catalogue::TestId;
-use crate::compositional::{self, Tasks, fp};
+use crate::components::{Tasks, supply_of};
+use crate::compositional::fp;
 use crate::edf::np::Blocker;
 use crate::edf::qpa::{self, EdfTask};
 use crate::exact::{compare_sum, sum_ppm};
@@ -340,7 +341,7 @@ fn by_response(report: &TestReport) -> Option<Binding> {
 }
 
 fn by_supply(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Binding> {
-    let supply = compositional::supply_of(unit, carried, report.test)?;
+    let supply = supply_of(unit, carried, report.test)?;
     let given = |need: u64| format!("under the least supply, which gives {} within", ns(need));
     match Tasks::of(unit, carried).ok()? {
         Tasks::Edf(tasks) => {

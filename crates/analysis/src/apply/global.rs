@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use self::preemptions::{Job, PAIRS_MAX, PreemptingTask};
 use super::{Inapplicable, Outcome, edf, find, task_report, too_long, window, yes};
-use crate::carried::Carried;
+use crate::carried::{Carried, apart, distance};
 use crate::exact::sum_ppm;
 use crate::global::exact::{self, Reachability, Schedule, Ties};
 use crate::global::tardiness_cva::{self, Gel, Tardiness};
@@ -178,40 +178,6 @@ fn rule(unit: &Unit) -> Result<Rule, Inapplicable> {
         return Ok(Rule::Fp);
     }
     Err(format!("needs edf or fixed priorities: {why}, and some level is not fifo"))
-}
-
-/// The least distance of a task's arrivals, where its deadline is no longer.
-pub(crate) fn distance(task: &UnitTask, carried: &Carried) -> Result<u64, Inapplicable> {
-    let t = apart(task, carried)?;
-    if task.d <= t {
-        return Ok(t);
-    }
-    let (name, d, period) = (&task.name, ns(task.d), ns(task.t));
-    let needs = "needs deadlines that are not longer than the distance of releases";
-    Err(match task.t - t {
-        0 => format!("{needs}: that of \"{name}\" is {d}, its period {period}"),
-        release_delay => format!(
-            "{needs}: \"{name}\" may be released {} apart, as its predecessors complete up to {} late in its \
-             period of {period}; its deadline is {d}",
-            ns(t),
-            ns(release_delay)
-        ),
-    })
-}
-
-/// The least distance of a task's arrivals. A chain's successor arrives when it is released: two
-/// arrivals are closer than its period by as much as that wanders.
-fn apart(task: &UnitTask, carried: &Carried) -> Result<u64, Inapplicable> {
-    let release_delay = carried.release(task.id);
-    let release_delay =
-        release_delay.ok_or_else(|| format!("no bound is known for the releases of \"{}\"", task.name))?;
-    task.t.checked_sub(release_delay).filter(|t| *t > 0).ok_or_else(|| {
-        let (name, release_delay, period) = (&task.name, ns(release_delay), ns(task.t));
-        format!(
-            "needs releases that wander by less than the period: \"{name}\" may be released up to {release_delay} \
-             late, for so long may its predecessors take; its period is {period}"
-        )
-    })
 }
 
 /// The tasks of a unit as the global tests see them, costs charged.

@@ -5,7 +5,7 @@ use takt_model::{
 };
 
 use super::*;
-use crate::compositional::{Enforced, Tree};
+use crate::components::{Enforced, Tree};
 use crate::scope::View;
 use crate::verdict::{NODE_TERMS_MAX, Share};
 

@@ -6,8 +6,8 @@ use takt_model::System;
 use crate::carried::Carried;
 use crate::catalogue::TestId;
 use crate::chains;
+use crate::components::withdraw_share;
 use crate::report::{TaskReport, TestReport};
-use crate::reservation::withdraw_share;
 use crate::scope::Unit;
 use crate::verdict::{Answer, Verdict};
 

@@ -37,7 +37,7 @@ pub fn analyse(tasks: &[EdfTask], supply: &Supply) -> Demand {
 }
 
 /// The same, which takes its terms from `terms_left`.
-pub(super) fn analyse_within(tasks: &[EdfTask], supply: &Supply, terms_left: &mut u64) -> Demand {
+pub(crate) fn analyse_within(tasks: &[EdfTask], supply: &Supply, terms_left: &mut u64) -> Demand {
     let Some(shortest) = tasks.iter().map(|task| task.d).min() else { return Demand::Met { horizon: 0 } };
     let missing = (supply.period() - supply.budget(), supply.period());
     match compare_sum(tasks.iter().map(|task| (task.c, task.t)).chain([missing]), 1) {

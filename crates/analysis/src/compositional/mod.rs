@@ -12,11 +12,8 @@
 //!
 //! Times are whole units of any length. In a System a unit is 1 ns.
 
-mod apply;
-mod around;
+pub(crate) mod around;
 mod best;
-mod costs;
-mod early;
 pub mod edf;
 pub mod fp;
 mod least;
@@ -25,24 +22,15 @@ pub mod mpr;
 mod reference;
 pub mod rules;
 mod share;
-mod size;
 mod sized;
 mod supply;
 #[cfg(test)]
 mod tests;
-mod tree;
-mod wide;
 
-pub(crate) use apply::{
-    Tasks, TestResult, edp, mpr as mpr_of, on_several, overload, prm, report, responses, supply_of, to_deadline,
-};
+pub(crate) use best::aligned_periods;
 pub use best::{Interface, PERIODS_MAX, Search, best};
-pub(crate) use costs::{going_on, loss};
-pub(crate) use rules::ServerSupply;
-pub(crate) use tree::{Enforced, Tree};
 
 pub use share::{share_of, with_share};
-pub use size::size;
 pub use sized::{QUANTUM, SizeError, SizedComponent, SizedSystem};
 
 pub use least::{Exact, POINTS_MAX, for_point};

@@ -94,7 +94,7 @@ pub fn edf(tasks: &[Sporadic], supply: &Mpr) -> Load {
 }
 
 /// The same, which takes the terms that it evaluates from `terms`.
-pub(super) fn edf_within(tasks: &[Sporadic], supply: &Mpr, terms: &mut Terms) -> Load {
+pub(crate) fn edf_within(tasks: &[Sporadic], supply: &Mpr, terms: &mut Terms) -> Load {
     let slots = match ready(tasks) {
         Ok(slots) => slots,
         Err(load) => return load,
@@ -150,7 +150,7 @@ pub fn fp(tasks: &[Sporadic], supply: &Mpr) -> Bounds {
 }
 
 /// The same, which takes the terms that it evaluates from `terms`.
-pub(super) fn fp_within(tasks: &[Sporadic], supply: &Mpr, terms: &mut Terms) -> Bounds {
+pub(crate) fn fp_within(tasks: &[Sporadic], supply: &Mpr, terms: &mut Terms) -> Bounds {
     let mut responses = vec![None; tasks.len()];
     let mut slots = match ready(tasks) {
         Ok(slots) => slots,

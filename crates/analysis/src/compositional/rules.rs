@@ -54,11 +54,9 @@
 //! This assumes two things. The return of a budget counts from the instant at which its server
 //! becomes active. Parts are not merged to an earlier return.
 
-use takt_model::{ComponentId, ServerRule, TaskId};
+use takt_model::ServerRule;
 
-use super::{Mpr, Start, Supply};
-use crate::reservation::Pmf;
-use crate::reservation::deterministic::Reservation;
+use super::Start;
 
 /// How the level above orders the server among others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,51 +129,4 @@ pub const fn bounded(rule: ServerRule) -> bool {
 #[must_use]
 pub const fn capped(rule: ServerRule) -> bool {
     !matches!(rule, ServerRule::Crps | ServerRule::Cbs | ServerRule::Grub)
-}
-
-/// The server of a unit's tasks.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct ServerSupply {
-    pub(crate) component: ComponentId,
-    /// Its supply, or why there is none.
-    pub(crate) supply: Result<Supply, String>,
-    /// Π and Θ, if they are given.
-    pub(crate) interface: Option<(u64, u64)>,
-    /// "prm", "polled" or "aligned".
-    pub(crate) form: &'static str,
-    /// The longest time from the arrival of work until it is noticed.
-    pub(crate) late: u64,
-    /// The part of each budget that costs take.
-    pub(crate) loss: u64,
-    /// Whether it gives no more than Θ in Π.
-    pub(crate) capped: bool,
-    /// The tasks that stand for the servers in the level above: one for each CPU.
-    pub(crate) servers: Vec<TaskId>,
-    /// The supply of a component on several CPUs, or why there is none. Then `supply` is an error.
-    pub(crate) wide: Option<Result<Mpr, String>>,
-    /// Whether a response of that task bounds each budget.
-    pub(crate) bounded: bool,
-    /// The guarantee to a task alone in it, or why it guarantees no more than the supply.
-    pub(crate) reservation: Result<Reservation, String>,
-    /// Actual execution times and times between arrivals of a task alone in it, in ns, if the file
-    /// has any.
-    pub(crate) random: Option<(Pmf, Pmf)>,
-}
-
-impl ServerSupply {
-    /// Whether there is a supply, on one CPU or several.
-    ///
-    /// # Errors
-    /// Why not.
-    pub(crate) fn given(&self) -> Result<(), String> {
-        match &self.wide {
-            Some(wide) => wide.as_ref().map(|_| ()).map_err(String::clone),
-            None => self.supply.as_ref().map(|_| ()).map_err(String::clone),
-        }
-    }
-
-    /// The task that stands for the server of a component on one CPU.
-    pub(crate) fn server(&self) -> Option<TaskId> {
-        self.servers.first().copied().filter(|_| self.wide.is_none())
-    }
 }

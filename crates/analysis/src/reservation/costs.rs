@@ -42,7 +42,7 @@
 
 use takt_model::{Component, ComponentId, ServerRule, Span, System, TaskId};
 
-use crate::compositional::{going_on, loss};
+use crate::server_costs::{going_on, loss};
 
 /// The costs added to each job, and taken from each budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

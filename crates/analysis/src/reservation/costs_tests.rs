@@ -8,12 +8,12 @@ use takt_model::{
 };
 
 use super::costs::{Charge, charge};
-use super::pmf::Pmf;
 use super::size::{Requirements, reserve};
 use super::tests::cases;
 use crate::check::{CheckOptions, check};
 use crate::linux::LinuxMachine;
 use crate::linux::tests::{Server as Fair, State as ServerState};
+use crate::pmf::Pmf;
 use crate::verdict::Answer;
 
 /// How long a run is.

@@ -55,11 +55,14 @@
 //! assert_eq!(pending(&task, &periodic), Some(6));
 //! assert!(published_pending(100, 50, 20, 3));
 //! ```
+//!
+//! [`Supply::aligned`]: crate::compositional::Supply::aligned
+//! [`Supply::prm`]: crate::compositional::Supply::prm
 
 use takt_model::gcd;
 
-use crate::compositional::Supply;
 use crate::fp::rta::Response;
+pub use crate::server::Reservation;
 use crate::verdict::spend;
 
 /// Most jobs analysed one by one. Beyond it, an upper bound in closed form is used.
@@ -78,69 +81,10 @@ pub struct Demand {
     pub b: u64,
 }
 
-/// Q every T, and when.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Reservation {
-    period: u64,
-    budget: u64,
-    delay: u64,
-}
-
-impl Reservation {
-    /// A constant-bandwidth server, hard or soft, among servers by deadline that fit on their CPU.
-    /// `None` unless 0 < Q <= T.
-    #[must_use]
-    pub const fn cbs(period: u64, budget: u64) -> Option<Reservation> {
-        if budget == 0 || budget > period { None } else { Some(Reservation { period, budget, delay: 0 }) }
-    }
-
-    /// Anything that gives Q somewhere in every period: gaps up to 2 (T - Q). `None` unless 0 < Q <= T.
-    #[must_use]
-    pub const fn periodic(period: u64, budget: u64) -> Option<Reservation> {
-        if budget == 0 || budget > period { None } else { Some(Reservation { period, budget, delay: period - budget }) }
-    }
-
-    /// The same where each budget may come up to `by` after its deadline, at most T.
-    #[must_use]
-    pub(crate) const fn late(self, by: u64) -> Reservation {
-        Reservation { delay: self.delay.saturating_add(by), ..self }
-    }
-
-    /// By how much a job may be done later than by the deadlines of the budgets that it needs.
-    pub(crate) const fn delay(&self) -> u64 {
-        self.delay
-    }
-
-    /// T.
-    #[must_use]
-    pub const fn period(&self) -> u64 {
-        self.period
-    }
-
-    /// Q.
-    #[must_use]
-    pub const fn budget(&self) -> u64 {
-        self.budget
-    }
-
-    /// The longest time without any of it for a task that has work: T - Q, or 2 (T - Q).
-    #[must_use]
-    pub const fn gap(&self) -> u64 {
-        (self.period - self.budget).saturating_add(self.delay)
-    }
-
-    /// Its least supply from the start of a busy window on.
-    #[must_use]
-    pub fn supply(&self) -> Supply {
-        let aligned = Supply::aligned(self.period, self.budget).expect("0 < Q <= T holds by construction");
-        aligned.delayed(self.delay)
-    }
-}
-
 /// \[SDD Eq. 1\]: Q / T >= C / P. Necessary where jobs may really be as long and as frequent, for any N_c.
 #[must_use]
 pub fn keeps_up(demand: &Demand, reservation: &Reservation) -> bool {
-    wide(reservation.budget, demand.p) >= wide(demand.c, reservation.period)
+    wide(reservation.budget(), demand.p) >= wide(demand.c, reservation.period())
 }
 
 /// \[SDD Eq. 2\] as published: (T - Q) / P < N_c. **Not sound**: see the module. For reproduction alone.
@@ -163,12 +107,12 @@ pub fn response(demand: &Demand, reservation: &Reservation) -> Option<Response> 
 }
 
 /// The same from what is left of a limit of jobs.
-pub(super) fn response_within(demand: &Demand, reservation: &Reservation, jobs_left: &mut u64) -> Option<Response> {
+pub(crate) fn response_within(demand: &Demand, reservation: &Reservation, jobs_left: &mut u64) -> Option<Response> {
     if !keeps_up(demand, reservation) {
         return None;
     }
     let supply = reservation.supply();
-    let repeats = bunch(demand)?.checked_add(reservation.budget / gcd(demand.c, reservation.budget))?;
+    let repeats = bunch(demand)?.checked_add(reservation.budget() / gcd(demand.c, reservation.budget()))?;
     let (mut from_arrival, mut from_release) = (0u64, 0u64);
     for k in 1..=repeats {
         if spend(jobs_left, 1).is_none() {
@@ -198,7 +142,7 @@ fn bunch(demand: &Demand) -> Option<u64> {
 /// / Q + T - Q, and k C T / Q <= C T / Q + (k - 1) P.
 fn ceiling(demand: &Demand, reservation: &Reservation) -> Option<u64> {
     let own = u128::from(demand.c) + u128::from(demand.b);
-    let spread = own.checked_mul(u128::from(reservation.period))?.div_ceil(u128::from(reservation.budget));
+    let spread = own.checked_mul(u128::from(reservation.period()))?.div_ceil(u128::from(reservation.budget()));
     u64::try_from(spread).ok()?.checked_add(reservation.gap())
 }
 
@@ -212,7 +156,7 @@ pub fn pending(demand: &Demand, reservation: &Reservation) -> Option<u64> {
 }
 
 /// The same from what is left of a limit of jobs. Past the limit `response` gives a bound.
-pub(super) fn pending_within(
+pub(crate) fn pending_within(
     demand: &Demand,
     reservation: &Reservation,
     jobs_left: &mut u64,
@@ -223,8 +167,8 @@ pub(super) fn pending_within(
     }
     let supply = reservation.supply();
     // From here on another T brings another Q.
-    let steady = supply.time_for(demand.b)?.max(reservation.delay) / demand.p + 1;
-    let repeats = reservation.period / gcd(demand.p, reservation.period);
+    let steady = supply.time_for(demand.b)?.max(reservation.delay()) / demand.p + 1;
+    let repeats = reservation.period() / gcd(demand.p, reservation.period());
     let repeats = repeats.checked_add(bunch(demand)?)?.checked_add(steady)?;
     let mut most = 0;
     for n in 1..=repeats {

@@ -25,8 +25,8 @@
 
 use thiserror::Error;
 
-use super::pmf::Pmf;
 use super::stochastic::{Enclosure, Model};
+use crate::pmf::Pmf;
 
 /// States of the chain, at most.
 pub const STATES_MAX: u64 = 20_000;

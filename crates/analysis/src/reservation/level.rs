@@ -41,17 +41,10 @@
 //! come up to B late gives [`Supply::delayed`](crate::compositional::Supply::delayed) by B. This
 //! needs B <= T: after more than T, the kernel begins anew (`replenish_dl_entity`).
 
-use takt_model::Costs;
-
-use crate::scope::{Ordinary, Unit, UnitTask, thefts};
+use crate::scope::{Ordinary, Unit, UnitTask, cut, thefts};
 
 /// How often a demand is looked at anew.
 const ROUNDS_MAX: u32 = 10_000;
-
-/// Time of a tick and an interrupt in one more piece.
-pub(crate) fn cut(costs: Option<Costs>) -> Option<u64> {
-    thefts(costs).try_fold(0u64, |all, theft| all.checked_add(theft.c))
-}
 
 /// Time that ordinary threads take once, besides their share.
 fn once(unit: &Unit) -> u64 {

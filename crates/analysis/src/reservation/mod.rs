@@ -14,7 +14,6 @@
 //! floating-point numbers with proven bounds. A probability counts as met only if its lower bound
 //! is at least the wanted one.
 
-mod apply;
 pub mod costs;
 #[cfg(test)]
 mod costs_tests;
@@ -23,7 +22,6 @@ pub mod deterministic;
 pub mod dropping;
 pub mod independence;
 pub mod level;
-mod pmf;
 mod qbd;
 mod size;
 pub mod stochastic;
@@ -32,6 +30,5 @@ mod stochastic_tests;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use apply::{cbs, withdraw_share};
-pub use pmf::Pmf;
+pub use crate::pmf::Pmf;
 pub use size::{Requirements, ReserveError, Reserved, arrivals_of, exec_of, reserve};

@@ -5,8 +5,8 @@ use thiserror::Error;
 
 use super::costs::Charge;
 use super::dropping::{DropError, drop_probability};
-use super::pmf::Pmf;
 use super::stochastic::{Enclosure, Model, StochasticError};
+use crate::pmf::Pmf;
 
 /// Cells that a uniform execution time is cut into.
 const CELLS: u64 = 1000;

@@ -58,8 +58,8 @@ use std::cmp::Ordering;
 
 use thiserror::Error;
 
-use super::pmf::Pmf;
 use super::qbd;
+use crate::pmf::Pmf;
 
 /// The longest step of the walk, in units: blocks have so many rows.
 pub const BLOCK_MAX: u64 = 512;

@@ -6,10 +6,10 @@ use takt_model::{Probability, Span, Task};
 use super::costs::Charge;
 use super::dropping::{DropError, drop_probability};
 use super::independence::{Independence, SAMPLES_MIN};
-use super::pmf::Pmf;
 use super::size::{Requirements, ReserveError, arrivals_of, exec_of, reserve};
 use super::stochastic::{BLOCK_MAX, Model, StochasticError};
 use super::tests::{BudgetTiming, Rule, Server, cases};
+use crate::pmf::Pmf;
 
 fn pmf(random: &mut Random, low: u64, high: u64) -> Pmf {
     let values = random.between(1, 4);

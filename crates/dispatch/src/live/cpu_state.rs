@@ -1,21 +1,20 @@
 //! A CPU as the threads of a dispatcher share it: the state under its lock, and the wake-ups after
 //! it.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use takt_linux::Epoch;
 use takt_linux::thread::Tid;
-use takt_model::{Span, Task, Time};
+use takt_model::Time;
 use takt_policy::DeadlineEffect;
 
+use super::Shared;
+use super::job::Running;
 use super::watch::Watch;
-use super::{Handler, Shared};
 use crate::bits::{LevelSet, ones};
-use crate::core::{Core, Counts, Place};
+use crate::core::{Core, Counts};
 use crate::fact_log::FactWriter;
-use crate::plan::Overrun;
-use crate::sync::{AtomicU64, Futex, PiGuard, PiMutex, wake};
+use crate::sync::{AtomicU64, PiGuard, PiMutex, Futex, wake};
 
 pub(crate) struct CpuState {
     pub(crate) held: PiMutex<LockedState>,
@@ -30,26 +29,6 @@ pub(crate) struct CpuState {
     /// wake-up. Then the next thread that leaves the lock does it.
     pub(crate) pending: [AtomicU64; 2],
     pub(crate) operations: Vec<Running>,
-}
-
-/// An operation as the threads see it.
-pub(crate) struct Running {
-    /// By plan; `None` for a plan in which it takes no part.
-    pub(crate) tasks: Vec<Option<Arc<Task>>>,
-    pub(crate) name: String,
-    /// Unique among the operations of this process.
-    pub(crate) number: u64,
-    pub(crate) followers: Vec<Place>,
-    pub(crate) handler: PiMutex<Handler>,
-    /// The message of its handler's first panic.
-    pub(crate) panic: PiMutex<Option<String>>,
-    /// Jobs before this number were dropped and must stop.
-    pub(crate) stop_before: AtomicU64,
-    /// The rule for overruns and the wcet, if these are watched.
-    pub(crate) watched: Option<(Overrun, Span)>,
-    /// The number of overruns, and the number after the last such job.
-    pub(crate) overran: AtomicU64,
-    pub(crate) overran_before: AtomicU64,
 }
 
 /// The state under a CPU's lock.

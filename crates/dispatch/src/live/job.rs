@@ -1,15 +1,37 @@
-//! Handlers and their jobs.
+//! Operations, their handlers and their jobs.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use takt_linux::Epoch;
-use takt_model::{Span, Time};
+use takt_model::{Span, Task, Time};
 
-use super::cpu_state::Running;
-use crate::core::Upcall;
+use crate::core::{Place, Upcall};
+use crate::plan::Overrun;
+use crate::sync::{AtomicU64, PiMutex};
 
 /// The code of an operation, called for each job.
 pub(crate) type Handler = Box<dyn FnMut(&Job<'_>) + Send>;
+
+/// An operation as the threads see it.
+pub(crate) struct Running {
+    /// By plan; `None` for a plan in which it takes no part.
+    pub(crate) tasks: Vec<Option<Arc<Task>>>,
+    pub(crate) name: String,
+    /// Unique among the operations of this process.
+    pub(crate) number: u64,
+    pub(crate) followers: Vec<Place>,
+    pub(crate) handler: PiMutex<Handler>,
+    /// The message of its handler's first panic.
+    pub(crate) panic: PiMutex<Option<String>>,
+    /// Jobs before this number were dropped and must stop.
+    pub(crate) stop_before: AtomicU64,
+    /// The rule for overruns and the wcet, if these are watched.
+    pub(crate) watched: Option<(Overrun, Span)>,
+    /// The number of overruns, and the number after the last such job.
+    pub(crate) overran: AtomicU64,
+    pub(crate) overran_before: AtomicU64,
+}
 
 /// The job that a handler is called for.
 pub struct Job<'a> {

@@ -5,6 +5,7 @@ use takt_log::Sink;
 use takt_model::{Builtin, NodeId, Span, StrategyRef, System};
 use takt_sim::{SimOptions, simulate};
 
+use super::FRAME;
 use super::count::{Counter, Lost, Outcome};
 use super::interruptible::interruptible;
 use crate::failure::Failure;
@@ -27,11 +28,7 @@ pub(super) const REGIONS: [(u64, u64, u32); 12] = [
     (0, 10, 11),
 ];
 
-pub(super) const LEGS: usize = 11;
-
 pub(super) const LEG: Span = Span::from_us(4_600);
-/// The frame of 20 Hz, the rate of the chain.
-pub(super) const FRAME: Span = Span::from_ms(50);
 
 /// The operation that ends each frame of 25 ms: it sends the values that are due by then.
 pub(super) const FLUSH: &str = "replication";

@@ -12,8 +12,8 @@ use takt_model::Span;
 use crate::owned;
 use crate::process::Identity;
 use crate::recovery::{
-    Fields, RecoveryError, is_this_boot, make_private, open_lock, origin_text, read_state, state_folder, unusable,
-    write_state,
+    Fields, RecoveryError, UNKNOWN_VERSION, is_this_boot, make_private, open_lock, origin_text, read_state,
+    state_folder, unusable, write_state,
 };
 
 /// What [`recover`](super::recover) found.
@@ -150,7 +150,7 @@ impl State {
         let key = match fields.take("takt-state")? {
             "1" => "load-balance",
             "2" => "cpusets-enabled",
-            _ => return Err("a version of takt that this one does not know".to_owned()),
+            _ => return Err(UNKNOWN_VERSION.to_owned()),
         };
         let (boot, owner) = fields.origin()?;
         let root = PathBuf::from(fields.take("root")?);

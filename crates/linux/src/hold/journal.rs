@@ -14,7 +14,7 @@ use super::change::Change;
 use super::undone::{UndoResult, Undone};
 use crate::owned::{self, ResourceId};
 use crate::process::boot_id;
-use crate::recovery::{RecoveryError, make_private, state_folder, unusable};
+use crate::recovery::{Fields, Recovered, RecoveryError, make_private, read_state, state_folder, unusable};
 
 const PREFIX: &str = "reserve";
 const HEAD: &str = "takt-reserve 1";
@@ -59,9 +59,7 @@ impl Journal {
         if !locked || self.0.owner.is_alive() || !path.exists() {
             return Ok(Vec::new());
         }
-        let text = fs::read_to_string(&path).map_err(|error| unusable(&path, &error))?;
-        let changes = parse(&text, boot_id().as_deref());
-        let changes = changes.map_err(|cause| RecoveryError::Damaged { path: path.display().to_string(), cause })?;
+        let changes = read_state(&path, |text| parse(text, boot_id().as_deref()))?.unwrap_or_default();
         let given: Vec<UndoResult> = Change::undo_all(&changes);
         let failed = |given: &UndoResult| match &given.undone {
             Undone::Failed(cause) => Some(format!("thread {}: {cause}", given.thread.pid)),
@@ -75,19 +73,10 @@ impl Journal {
     }
 }
 
-/// What [`recover`] found.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Recovered {
-    /// Threads with restored settings that a dead process had held.
-    pub restored: Vec<u32>,
-    /// Failures, with reasons.
-    pub stuck: Vec<RecoveryError>,
-}
-
 /// Gives back what killed holders have not. To be called at every start: one look at a folder where
-/// there is nothing to do.
+/// there is nothing to do. Returns the threads that have their settings again.
 #[must_use]
-pub fn recover() -> Recovered {
+pub fn recover() -> Recovered<u32> {
     let mut all = Recovered::default();
     for journal in owned::left(&state_folder(), PREFIX).unwrap_or_default().into_iter().map(Journal) {
         match journal.recover() {
@@ -95,28 +84,25 @@ pub fn recover() -> Recovered {
                 // A group's change is that of the dead process itself.
                 let owner = journal.0.owner;
                 let restored = given.iter().filter(|given| given.undone == Undone::Restored && given.thread != owner);
-                all.restored.extend(restored.map(|given| given.thread.pid));
+                all.undone.extend(restored.map(|given| given.thread.pid));
             }
-            Err(error) => all.stuck.push(error),
+            Err(error) => all.stuck.push(error.to_string()),
         }
     }
-    all.restored.sort_unstable();
-    all.restored.dedup();
+    all.undone.sort_unstable();
+    all.undone.dedup();
     all
 }
 
 /// The changes of a journal; none where it is of another boot.
 fn parse(text: &str, boot: Option<&str>) -> Result<Vec<Change>, String> {
     let Some((whole, _)) = text.rsplit_once('\n') else { return Ok(Vec::new()) };
-    let mut lines = whole.lines();
-    if lines.next() != Some(HEAD) {
-        return Err("a version of takt that this one does not know".to_owned());
-    }
-    let of = lines.next().and_then(|line| line.strip_prefix("boot "));
+    let mut fields = Fields::after(HEAD, whole)?;
+    let of = fields.take("boot").ok();
     if boot.is_some_and(|boot| of != Some(boot)) {
         return Ok(Vec::new());
     }
-    lines.map(|line| Change::from_text(line).ok_or_else(|| format!("\"{line}\" is not understood"))).collect()
+    fields.rest().map(|line| Change::from_text(line).ok_or_else(|| format!("\"{line}\" is not understood"))).collect()
 }
 
 /// The owner's side.

@@ -8,10 +8,10 @@ use super::{
     CONTROLLER, End, NetError, Routes, SEGMENTATION_OFFLOAD, device, enter, new_space, next_number, offload,
     own_thread, refusal,
 };
+use crate::device::NAME;
 use crate::netlink::{CREATE, Request};
 use crate::process::{CAP_SYS_ADMIN, has_capability};
 use crate::sched::{Class, SchedError};
-use crate::tc::device::NAME;
 
 /// The most nodes at a bridge.
 pub const NODES_MAX: usize = 12;

@@ -6,11 +6,11 @@
 use std::io;
 
 use super::classifier::{Classifier, Rule, Verdict};
-use super::device::Device;
 use super::htb::{self, ROOT};
 use super::plan::Role;
 use super::{NetError, own, tags};
 use crate::datagram::set_option;
+use crate::device::Device;
 use crate::doctor::{Finding, State};
 use crate::net::{ETHTOOL_WORDS, ethtool, new_space};
 use crate::netlink::{AT_ROOT, CREATE, CREATE_OR_REPLACE, Netlink, Place, Request, errno, put};

@@ -3,7 +3,6 @@
 use std::io;
 
 use super::classifier::{Classifier, Rule, Verdict};
-use super::device::{Device, namespace};
 use super::former::Tree;
 use super::htb::{self, Class, Counters, LINE, ROOT, class_of, queue_of};
 use super::own::{self, Own};
@@ -11,6 +10,7 @@ use super::plan::{ClassPlan, Discipline, Plan, Role, Shaper};
 use super::probes::{self, Check};
 use super::state::{self, Lock, State};
 use super::{ClassStatus, NetError, Restored, Status};
+use crate::device::{Device, namespace};
 use crate::netlink::{
     AT_ROOT, CHANGE, CREATE, CREATE_OR_REPLACE, Netlink, Place, Request, attribute, errno, number, put, text,
 };

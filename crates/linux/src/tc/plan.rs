@@ -14,7 +14,7 @@ use std::fmt;
 use takt_model::{Bytes, Late, Link, Rate, Span};
 use thiserror::Error;
 
-use super::device::Device;
+use crate::device::Device;
 
 /// The purpose of a class, the most important first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

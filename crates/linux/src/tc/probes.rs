@@ -11,9 +11,9 @@ use std::path::Path;
 use takt_model::Span;
 
 use super::classifier::{Match, Rule};
-use super::device::Device;
 use super::plan::Role;
 use crate::datagram::set_option;
+use crate::device::Device;
 
 /// Frames per kind.
 const FRAMES: u64 = 4;

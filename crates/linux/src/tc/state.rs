@@ -88,10 +88,7 @@ impl State {
     }
 
     pub(super) fn from_text(text: &str) -> Result<State, String> {
-        let Some(text) = text.strip_prefix(HEAD).and_then(|rest| rest.strip_prefix('\n')) else {
-            return Err("a version of takt that this one does not know".to_owned());
-        };
-        let mut fields = Fields::new(text);
+        let mut fields = Fields::after(HEAD, text)?;
         let (boot, owner) = fields.origin()?;
         let kept = fields.number::<u8>("kept")? == 1;
         let returning = fields.number::<u8>("returning")? == 1;

@@ -24,13 +24,13 @@ use self::absent::Programs;
 #[cfg(feature = "bpf")]
 use self::kernel::Programs;
 use super::NetError;
-use super::device::{Device, namespace};
 use super::htb::class_of;
 use super::install::{Applied, refused};
 use super::own::TAGGED;
 use super::plan::{Discipline, Plan, Role, time_of};
 use super::probes;
 use crate::datagram::set_option;
+use crate::device::{Device, namespace};
 
 /// The level of the options for setsockopt(2). No protocol of the kernel has it.
 const LEVEL: libc::c_int = 0x7461;

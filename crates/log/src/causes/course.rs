@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use takt_model::{Span, Time};
 
 use super::Place;
-use super::found::{Cause, CpuActivity, CpuInterval, Disturbance, Name};
+use super::found::{Cause, Name, Sum, CpuInterval, CpuActivity};
 use crate::definitions::Definitions;
 use crate::event::JobKey;
 
@@ -86,37 +86,6 @@ pub(super) struct Stop {
     pub(super) to: Time,
     pub(super) place: Place,
     pub(super) cause: Cause,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct Sum {
-    pub(super) disturbance: Disturbance,
-    /// The threads among it.
-    pub(super) others: BTreeMap<Name, Span>,
-    /// The jobs of other tasks that went before it.
-    pub(super) tasks: BTreeMap<Name, Span>,
-}
-
-impl Sum {
-    pub(super) fn add(&mut self, cause: Cause, span: Span) {
-        self.disturbance.add(cause, span);
-    }
-
-    fn name(of: &mut BTreeMap<Name, Span>, name: Name, span: Span) {
-        if !span.is_zero() {
-            let sum = of.entry(name).or_default();
-            *sum = sum.saturating_add(span);
-        }
-    }
-
-    fn other(&mut self, name: Name, span: Span) {
-        self.add(Cause::Others, span);
-        Self::name(&mut self.others, name, span);
-    }
-
-    fn task(&mut self, name: Name, span: Span) {
-        Self::name(&mut self.tasks, name, span);
-    }
 }
 
 #[derive(Clone, Debug)]

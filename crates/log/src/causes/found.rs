@@ -178,6 +178,38 @@ impl Name {
     }
 }
 
+/// The disturbances of one late job.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sum {
+    pub(super) disturbance: Disturbance,
+    /// The threads among it.
+    pub(super) others: BTreeMap<Name, Span>,
+    /// The jobs of other tasks that went before it.
+    pub(super) tasks: BTreeMap<Name, Span>,
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, cause: Cause, span: Span) {
+        self.disturbance.add(cause, span);
+    }
+
+    fn name(of: &mut BTreeMap<Name, Span>, name: Name, span: Span) {
+        if !span.is_zero() {
+            let sum = of.entry(name).or_default();
+            *sum = sum.saturating_add(span);
+        }
+    }
+
+    pub(super) fn other(&mut self, name: Name, span: Span) {
+        self.add(Cause::Others, span);
+        Self::name(&mut self.others, name, span);
+    }
+
+    pub(super) fn task(&mut self, name: Name, span: Span) {
+        Self::name(&mut self.tasks, name, span);
+    }
+}
+
 /// [`Late`] while it grows.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
@@ -188,14 +220,14 @@ pub(super) struct Tally {
 
 impl Tally {
     /// A job was late by load, with these disturbances, too.
-    pub(super) fn by_load(&mut self, sum: &super::Sum) {
+    pub(super) fn by_load(&mut self, sum: &Sum) {
         self.late.by_load += 1;
         self.sum(sum);
     }
 
     /// Counts a late job with these disturbances and returns its main cause. `elsewhere` is why a
     /// job that went before it followed its predecessor late, and how late.
-    pub(super) fn disturbed(&mut self, sum: &super::Sum, elsewhere: Option<(Cause, Span)>) -> Cause {
+    pub(super) fn disturbed(&mut self, sum: &Sum, elsewhere: Option<(Cause, Span)>) -> Cause {
         let here = sum.disturbance.most();
         let elsewhere = elsewhere.filter(|(_, late)| here.is_none_or(|here| sum.disturbance.of(here) < *late));
         let cause = elsewhere.map(|(cause, _)| cause).or(here).unwrap_or(Cause::Unknown);
@@ -214,7 +246,7 @@ impl Tally {
         self.late.mainly.iter_mut().skip(cause as usize).take(1).for_each(|jobs| *jobs += 1);
     }
 
-    fn sum(&mut self, found: &super::Sum) {
+    fn sum(&mut self, found: &Sum) {
         self.late.jobs += 1;
         for cause in Cause::ALL {
             self.late.disturbance.add(cause, found.disturbance.of(cause));

@@ -2,8 +2,7 @@
 
 use takt_model::Time;
 
-use super::course::Sum;
-use super::found::Cause;
+use super::found::{Cause, Sum};
 use super::{Causes, State};
 use crate::event::JobKey;
 

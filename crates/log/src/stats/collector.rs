@@ -1,7 +1,5 @@
 //! Counts as the events come.
 
-use std::collections::BTreeMap;
-
 use takt_model::{NodeId, Time};
 
 use super::interrupts::{Cpu, Interrupt};
@@ -33,10 +31,7 @@ pub struct Collector {
     pub(super) interrupts: Vec<Interrupt>,
     /// Of `definitions.servers`.
     pub(super) servers: Vec<Server>,
-    /// By task; empty until the first message.
-    pub(super) messages: Vec<Messages>,
-    /// Messages that have not left on their links, by stream and number: the task, and when they were sent.
-    pub(super) leaving: BTreeMap<(u32, u64), (usize, u64)>,
+    pub(super) messages: Messages,
     /// Responses of `definitions.chains`.
     pub(super) chains: Vec<Histogram>,
     /// Events lost; `None` where it is not known how many.
@@ -139,8 +134,7 @@ impl Collector {
             cpus: Vec::new(),
             interrupts: Vec::new(),
             servers: Vec::new(),
-            messages: Vec::new(),
-            leaving: BTreeMap::new(),
+            messages: Messages::default(),
             chains: Vec::new(),
             lost: Some(0),
             from: 0,
@@ -282,13 +276,20 @@ impl Collector {
         self.cpus = cpus;
     }
 
+    fn message(&mut self, now: u64, job: JobKey, message: u64, step: Step) {
+        if let Some(task) = self.tasks.get(job.task.index()) {
+            let stream = self.recorded.transmits.then_some(task.stream);
+            self.messages.step(now, job.task.index(), stream, message, step);
+        }
+    }
+
     /// Events of the stream are missing: its open jobs may have ended unseen, and nobody knows since when they
     /// have been running, nor what interrupts them.
     #[cold]
     fn lose(&mut self, stream: u32, count: u64) {
         self.lost = if count == 0 { None } else { self.lost.and_then(|lost| lost.checked_add(count)) };
         self.tasks.iter_mut().filter(|task| task.stream == stream).for_each(TaskState::lose);
-        self.lose_messages();
+        self.messages.lose();
         if let Some((base, cpus)) = bases(&self.definitions.nodes).0.get(stream as usize) {
             self.cpus.iter_mut().skip(*base as usize).take(*cpus as usize).for_each(Cpu::lose);
         }
@@ -336,7 +337,7 @@ impl Sink for Collector {
             Event::Send { job, message, .. } => self.message(now, job, message, Step::Send),
             Event::Receive { job, message, .. } => self.message(now, job, message, Step::Receive),
             Event::Drop { job, message, cause } => self.message(now, job, message, Step::Drop(cause)),
-            Event::Transmit { message, bytes } => self.transmit(stream, now, message, bytes),
+            Event::Transmit { message, bytes } => self.messages.transmit(stream, now, message, bytes),
             Event::Lost { count } => self.lose(stream, count),
             Event::Gap { job } => {
                 if let Some(task) = self.tasks.get_mut(job.task.index()) {

@@ -4,14 +4,24 @@ use std::collections::BTreeMap;
 
 use takt_model::TaskId;
 
-use super::{Collector, DropCounts, Histogram, MessageStats};
-use crate::event::{DropCause, JobKey};
+use super::{DropCounts, Histogram, MessageStats};
+use crate::definitions::Definitions;
+use crate::event::DropCause;
 
 /// Messages of one task that are on their way, at most. Of more, the time of the oldest is not counted.
 const OPEN_MAX: usize = 1 << 16;
 
+/// The messages of all tasks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Messages {
+    /// By task; empty until the first message.
+    tasks: Vec<TaskMessages>,
+    /// Messages that have not left on their links, by stream and number: the task, and when they were sent.
+    leaving: BTreeMap<(u32, u64), (usize, u64)>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct TaskMessages {
     sent: u64,
     received: u64,
     dropped_by: DropCounts,
@@ -53,7 +63,7 @@ impl DropCounts {
     }
 }
 
-impl Messages {
+impl TaskMessages {
     fn step(&mut self, now: u64, message: u64, step: Step) {
         match step {
             Step::Send => {
@@ -76,24 +86,21 @@ impl Messages {
         }
     }
 
-    pub(super) fn reset(&mut self) {
+    fn reset(&mut self) {
         (self.sent, self.received, self.bytes, self.dropped_by) = (0, 0, 0, DropCounts::default());
     }
 }
 
-impl Collector {
+impl Messages {
+    /// A step of a message of this task. The stream is `None` if messages that leave are not recorded.
     #[inline(never)]
-    pub(super) fn message(&mut self, now: u64, job: JobKey, message: u64, step: Step) {
-        let task = job.task.index();
+    pub(super) fn step(&mut self, now: u64, task: usize, stream: Option<u32>, message: u64, step: Step) {
         if task >= self.tasks.len() {
-            return;
+            self.tasks.resize_with(task + 1, TaskMessages::default);
         }
-        if task >= self.messages.len() {
-            self.messages.resize_with(self.tasks.len(), Messages::default);
-        }
-        self.messages[task].step(now, message, step);
-        if self.recorded.transmits {
-            let leaving = (self.tasks[task].stream, message);
+        self.tasks[task].step(now, message, step);
+        if let Some(stream) = stream {
+            let leaving = (stream, message);
             match step {
                 Step::Send => drop(self.leaving.insert(leaving, (task, now))),
                 Step::Receive => {}
@@ -109,41 +116,46 @@ impl Collector {
     #[inline(never)]
     pub(super) fn transmit(&mut self, stream: u32, now: u64, message: u64, bytes: u32) {
         if let Some((task, sent)) = self.leaving.remove(&(stream, message)) {
-            let messages = &mut self.messages[task];
+            let messages = &mut self.tasks[task];
             messages.bytes = messages.bytes.saturating_add(bytes.into());
             messages.link_waits.record_apart(now.saturating_sub(sent));
         }
     }
 
     /// Events are missing: messages on their way may have been received or dropped unseen.
-    pub(super) fn lose_messages(&mut self) {
-        self.messages.iter_mut().for_each(|messages| messages.open.clear());
+    pub(super) fn lose(&mut self) {
+        self.tasks.iter_mut().for_each(|messages| messages.open.clear());
         self.leaving.clear();
     }
 
-    /// The statistics of tasks that left messages; histograms are taken out.
-    pub(super) fn message_stats(&mut self) -> Vec<MessageStats> {
-        let hops = if self.messages.is_empty() { Vec::new() } else { self.definitions.hops() };
+    pub(super) fn reset(&mut self) {
+        self.tasks.iter_mut().for_each(TaskMessages::reset);
+    }
+
+    /// The statistics of tasks that left messages; histograms are taken out. `transmits`: messages that leave are
+    /// recorded.
+    pub(super) fn stats(&mut self, definitions: &Definitions, transmits: bool) -> Vec<MessageStats> {
+        let hops = if self.tasks.is_empty() { Vec::new() } else { definitions.hops() };
         let mut stats = Vec::new();
-        for (i, messages) in self.messages.iter_mut().enumerate() {
+        for (i, messages) in self.tasks.iter_mut().enumerate() {
             if messages.sent + messages.received + messages.dropped_by.sum() == 0 {
                 continue;
             }
-            let Some(def) = self.definitions.tasks.get(i) else { continue };
+            let Some(def) = definitions.tasks.get(i) else { continue };
             let hop = hops.get(i).copied().flatten();
             let transits = std::mem::take(&mut messages.transits);
             let link_waits = std::mem::take(&mut messages.link_waits);
             stats.push(MessageStats {
                 id: TaskId(i as u32),
-                flow: hop.map(|(chain, _)| self.definitions.chains[chain].name.clone()),
+                flow: hop.map(|(chain, _)| definitions.chains[chain].name.clone()),
                 hop: hop.map(|(_, hop)| hop),
                 task: def.name.clone(),
-                node: self.definitions.node_name(def.node),
+                node: definitions.node_name(def.node),
                 sent: messages.sent,
                 received: messages.received,
                 dropped: messages.dropped_by.sum(),
                 dropped_by: messages.dropped_by,
-                bytes: self.recorded.transmits.then_some(messages.bytes),
+                bytes: transmits.then_some(messages.bytes),
                 link_wait_ns: link_waits.summary(),
                 link_waits,
                 transit_ns: transits.summary(),

@@ -4,7 +4,6 @@ use takt_model::{NodeId, TaskId, Time};
 
 use super::collector::{Collector, Recorded, TaskState, leave};
 use super::interrupts::{Cpu, Interrupt};
-use super::messages::Messages;
 use super::open::{Censored, NONE};
 use super::servers::Server;
 use super::{ChainStats, CpuStats, Histogram, InterruptStats, ServerStats, Stats, TaskStats};
@@ -35,7 +34,7 @@ impl Collector {
         self.cpus.iter_mut().for_each(|cpu| cpu.reset(now));
         self.interrupts.iter_mut().for_each(Interrupt::reset);
         self.servers.iter_mut().for_each(Server::reset);
-        self.messages.iter_mut().for_each(Messages::reset);
+        self.messages.reset();
         stats
     }
 
@@ -84,7 +83,7 @@ impl Collector {
             chains,
             cpus,
             servers: self.server_stats(duration),
-            messages: self.message_stats(),
+            messages: self.messages.stats(&self.definitions, recorded.transmits),
             interrupts,
             lost_events: self.lost,
             release_latency_waits: self.latencies && !recorded.cpus,

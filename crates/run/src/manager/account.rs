@@ -9,8 +9,8 @@ use takt_log::{CancelCause, Definition, Event, JobKey, ServerDef, Sink, TaskDef}
 use takt_model::{ComponentId, ServerRule, Span, TaskId, Time};
 use takt_policy::Hierarchy;
 
-use super::core::Fact;
 use super::record::{ManagerRecord, from_words};
+use crate::budgets::core::Fact;
 use crate::lanes::{Guests, Lane, Shared};
 
 /// How a manager did.

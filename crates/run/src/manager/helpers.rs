@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use takt_linux::{Epoch, clock, futex};
 use takt_model::{Span, Time};
 
-use super::foreign::LOOK;
 use super::live::GRAIN;
-use super::seat::IdleDetectorSlot;
+use crate::budgets::foreign::LOOK;
+use crate::budgets::seat::IdleDetectorSlot;
 use crate::lanes::{Role, Shared};
 
 /// How many times as long as a look its pause is, at least.

@@ -8,11 +8,11 @@ use takt_log::Event;
 use takt_model::{Span, TaskId, Time};
 use takt_policy::CpuPart;
 
-use super::board::{Board, Report, Seats};
-use super::core::{Change, Fact};
-use super::foreign::{IdleDetector, ManagedSeat};
 use super::record::{ManagerRecord, to_words};
-use super::seat::{ChangeRequest, Manager, Seat};
+use crate::budgets::board::{Board, Report, Seats};
+use crate::budgets::core::{Change, Fact};
+use crate::budgets::foreign::{ManagedSeat, IdleDetector};
+use crate::budgets::seat::{Manager, ChangeRequest, Seat};
 use crate::lanes::{Lane, Role, Shared};
 use crate::node::{NodeMessages, TableJob, TableTasks};
 

@@ -11,12 +11,9 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `core.rs` | releases, backlogs and late rules around the machine of servers; pure |
-//! | `board.rs` | which thread runs on which CPU; pure |
-//! | `seat.rs` | what a manager and the thread of a task share |
+//! | [`budgets`](crate::budgets) | its decisions, and what it shares with the threads of its tasks |
 //! | `live.rs` | the real threads, and the manager's loop |
-//! | `turn.rs` | the turns of existing threads in a component, and what they owe; pure |
-//! | `foreign.rs`, `helpers.rs` | these threads, and who tells the manager that they want the CPU or no longer do |
+//! | `helpers.rs` | who tells the manager that existing threads want the CPU or no longer do |
 //! | `record.rs`, `account.rs` | from the manager to the log |
 
 use std::sync::Arc;
@@ -30,6 +27,8 @@ use takt_log::stats::{Histogram, Summary};
 use takt_model::{Auto, ComponentId, CpuSet, NodeId, ServerRule, Span, System, Task, TaskId};
 use takt_policy::CpuPart;
 
+use crate::budgets::foreign::IdleDetector;
+use crate::budgets::seat::{Manager, Seat, IdleDetectorSlot};
 use crate::contract::{Contract, Obstacle, PLACE_THEM, ServerBackEnd};
 use crate::error::RunError;
 use crate::foreign as threads_of;
@@ -39,19 +38,12 @@ use crate::node::{NodeLive, NodePlan, Part};
 use crate::{ManagerSummary, Prepared, RunOptions};
 
 pub(crate) mod account;
-pub(crate) mod board;
-pub(crate) mod core;
-pub(crate) mod foreign;
 pub(crate) mod helpers;
 pub(crate) mod live;
 pub(crate) mod record;
-pub(crate) mod seat;
-pub(crate) mod turn;
 
 pub(crate) use account::{ManagedAccount, ManagedSummary, Passes};
-use foreign::IdleDetector;
 pub(crate) use live::{COMPONENTS_MAX, GRAIN, TASKS_MAX};
-use seat::{IdleDetectorSlot, Manager, Seat};
 
 /// The parts of a node with components, and the class of their managers.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use takt_log::{CancelCause, DropCause, Event, JobKey, Parent};
 use takt_model::{ComponentId, ServerRule, Span, TaskId, Time};
 
-use super::core::Fact;
+use crate::budgets::core::Fact;
 
 /// A record in a manager's ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,8 +7,8 @@ use takt_model::draw::{Arrivals, Draw};
 use takt_model::*;
 use takt_policy::CpuPart;
 
-use super::board::Board;
-use super::core::{Change, Fact, Join};
+use crate::budgets::board::Board;
+use crate::budgets::core::{Change, Fact, Join};
 use random::{Dice, seeds};
 use systems::{random_system, shared_system};
 use world::{Schedule, World, managed, schedule, simulated};

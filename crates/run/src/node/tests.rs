@@ -11,8 +11,8 @@ use takt_sim::{SimOptions, simulate};
 use super::difference::Difference;
 use super::messages::{Message, NodeMessages, incoming};
 use super::plan::{NodeNetwork, NodePlan, Part};
-use crate::manager::board::{Board, Report, Seats};
-use crate::manager::core::Fact;
+use crate::budgets::board::{Board, Report, Seats};
+use crate::budgets::core::Fact;
 
 /// The delay of every message.
 const DELAY: Span = Span::from_us(700);

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
 use takt_linux::sched_ext::{Member, SchedExtError, Scheduler, Shared};
-use takt_linux::{Class, ClassGuard, Epoch, SchedError, clock, sched};
+use takt_linux::{Class, ClassGuard, Epoch, clock, sched};
 use takt_log::stats::Histogram;
 use takt_model::{ComponentId, Span, Time};
 
@@ -20,31 +20,11 @@ use super::limits::Admit;
 use super::news::Balance;
 use super::plan::{AHEAD, Change, GRID, ServedPlan, given_first};
 use crate::error::RunError;
+use crate::membership::Membership;
 use crate::{ForeignSummary, ManagerSummary, Prepared};
 
 /// The shortest one. It bounds what the thread takes of the CPU.
 const GRAIN: Span = Span::from_us(50);
-
-/// A thread's way to its place.
-#[derive(Clone, Debug)]
-pub(crate) struct Membership {
-    shared: Arc<Shared>,
-    member: u32,
-}
-
-impl Membership {
-    /// The calling thread takes its place.
-    pub(crate) fn join(&self) -> Result<(), SchedError> {
-        let refused =
-            |error: SchedExtError| SchedError::Other { class: "a server".to_owned(), cause: error.to_string() };
-        self.shared.join(self.member).map_err(refused)
-    }
-
-    /// The release and the deadline of the job that the thread awaits or begins.
-    pub(crate) fn announce_job(&self, epoch: Epoch, release: Time, deadline: Time) {
-        self.shared.announce_job(self.member, epoch.monotonic(release).as_ns(), epoch.monotonic(deadline).as_ns());
-    }
-}
 
 /// The scheduler of a run. Dropping it gives the machine its own back.
 pub(crate) struct Serving {
@@ -105,7 +85,7 @@ impl Serving {
 
     /// The place of the task in this slot.
     pub(crate) fn membership(&self, slot: usize) -> Membership {
-        Membership { shared: self.shared.clone(), member: slot as u32 }
+        Membership::new(self.shared.clone(), slot as u32)
     }
 
     /// The scheduler, for the reader of its events.

@@ -3,10 +3,9 @@
 use std::io::{self, Read};
 
 use super::chunks::{Packing, packing_of, unpack};
-use super::{BUFFER, CPU_COUNT, DatError, HEADER_INFO, MAGIC, UNPACKED_MAX};
+use super::{BUFFER, CPU_COUNT, DatError, HEADER_INFO, MAGIC};
 use crate::bytes::{Cursor, Endian};
 use crate::event::CPUS_MAX;
-use crate::recording::OpenError;
 
 /// The longest headers of a file of version 6.
 pub const HEADERS_MAX: u64 = 256 << 20;
@@ -58,29 +57,6 @@ pub fn dat_extent_of(head: &[u8]) -> Result<Option<u64>, DatError> {
         *left = rest.ok_or(io::ErrorKind::UnexpectedEof)?;
         Ok(count)
     })
-}
-
-/// Unpacks a trace.dat in gzip up to its length by the headers. `None`: `bytes` are something else, or the headers do
-/// not tell.
-///
-/// # Errors
-/// The gzip is broken, or the trace.dat cannot be read.
-pub(crate) fn unpacked_dat(bytes: &[u8]) -> Result<Option<Vec<u8>>, OpenError> {
-    let decoder = || flate2::read::MultiGzDecoder::new(bytes);
-    let mut magic = [0; MAGIC.len()];
-    if decoder().read_exact(&mut magic).is_err() || magic != MAGIC {
-        return Ok(None);
-    }
-    let extent = dat_extent(decoder().take(UNPACKED_MAX as u64), |input, count| {
-        if count > input.limit() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        io::copy(&mut input.take(count), &mut io::sink())
-    })?;
-    let Some(extent) = extent.filter(|extent| *extent <= UNPACKED_MAX as u64) else { return Ok(None) };
-    let mut unpacked = Vec::new();
-    decoder().take(extent).read_to_end(&mut unpacked).map_err(|_| OpenError::Gzip)?;
-    Ok(Some(unpacked))
 }
 
 struct Walk<R, S> {

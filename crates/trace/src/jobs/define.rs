@@ -6,6 +6,7 @@ use takt_model::TaskId;
 use super::thread::{PRIO_UNKNOWN, Stage, Thread};
 use super::{NODE, Rebuilder, ReservationParams, STREAM, TASKS_MAX, TASKS_OWN};
 use crate::event::Comm;
+use crate::merge::interrupt_name;
 
 impl Rebuilder {
     /// The thread's task, defined where it is new; `None` where the thread is not told.
@@ -98,16 +99,6 @@ impl Rebuilder {
         self.interrupts_told += 1;
         sink.define(STREAM, self.now, &Definition::Interrupt(id, InterruptDef { name, node: NODE, kind }));
         Some(id)
-    }
-}
-
-pub(crate) fn interrupt_name(kind: InterruptKind, number: u32, name: &Comm) -> String {
-    const SOFT: [&str; 10] =
-        ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
-    match (kind, SOFT.get(number as usize)) {
-        (InterruptKind::Soft, Some(name)) => (*name).to_owned(),
-        (InterruptKind::Soft, None) => format!("softirq {number}"),
-        (InterruptKind::Hard, _) => format!("{number} {name}").trim_end().to_owned(),
     }
 }
 

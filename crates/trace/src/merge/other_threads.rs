@@ -6,7 +6,6 @@ use takt_log::{Definition, Event, InterruptDef, InterruptKind, Sink, ThreadDef, 
 use takt_model::{NodeId, Time};
 
 use crate::event::{Comm, Pid, Thread};
-use crate::jobs::interrupt_name;
 
 /// The number of threads with definitions of their own. All later ones share one definition.
 const STRANGERS_MAX: usize = 1 << 12;
@@ -150,6 +149,17 @@ impl OtherThreads {
     /// Events were lost: who has which CPU nobody knows.
     pub(crate) fn forget(&mut self) {
         self.holders.clear();
+    }
+}
+
+/// An interrupt as logs name it.
+pub(crate) fn interrupt_name(kind: InterruptKind, number: u32, name: &Comm) -> String {
+    const SOFT: [&str; 10] =
+        ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+    match (kind, SOFT.get(number as usize)) {
+        (InterruptKind::Soft, Some(name)) => (*name).to_owned(),
+        (InterruptKind::Soft, None) => format!("softirq {number}"),
+        (InterruptKind::Hard, _) => format!("{number} {name}").trim_end().to_owned(),
     }
 }
 

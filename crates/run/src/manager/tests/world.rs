@@ -8,8 +8,8 @@ use takt_model::*;
 use takt_policy::CpuPart;
 use takt_sim::{SimOptions, simulate};
 
-use crate::manager::board::{Board, Report, Seats};
-use crate::manager::core::Fact;
+use crate::budgets::board::{Board, Report, Seats};
+use crate::budgets::core::Fact;
 
 /// A thread with a job.
 #[derive(Clone, Copy, Debug)]

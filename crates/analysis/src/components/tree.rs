@@ -7,13 +7,14 @@ use takt_model::{
     Task, TaskId, gcd,
 };
 
-use super::around::{ancestors, given};
-use super::costs::{cuts, going_on, loss, preemptions};
-use super::rules::{OuterOrder, ServerSupply, bounded, capped, guaranteed, on_time, takes};
-use super::{Guarantee, Mpr, Start, mpr};
+use crate::compositional::around::{ancestors, given};
+use crate::compositional::rules::{OuterOrder, bounded, capped, guaranteed, on_time, takes};
+use crate::compositional::{Guarantee, Mpr, Start, mpr};
 use crate::reservation::deterministic::Reservation;
 use crate::reservation::{arrivals_of, exec_of, level};
 use crate::scope::{Ordinary, Unit, UnitTask, View, free_of_costs};
+use crate::server::ServerSupply;
+use crate::server_costs::{cuts, going_on, loss, preemptions};
 
 /// A System in which every server with a period and a budget is a task of the level above it,
 /// behind the file's own tasks.

@@ -3,12 +3,12 @@
 use serde_json::{Map, json};
 use takt_model::{Late, gcd};
 
-use super::deterministic::{Demand, JOBS_MAX, Reservation, keeps_up, pending_within, response_within};
-use super::stochastic::{Enclosure, Model};
+use super::{TestResult, overload, report, to_deadline};
 use crate::carried::Carried;
-use crate::compositional::{TestResult, overload, report, to_deadline};
 use crate::exact::sum_ppm;
 use crate::report::TestReport;
+use crate::reservation::deterministic::{Demand, JOBS_MAX, Reservation, keeps_up, pending_within, response_within};
+use crate::reservation::stochastic::{Enclosure, Model};
 use crate::scope::{Unit, ns};
 use crate::verdict::{Answer, Bound, Verdict};
 

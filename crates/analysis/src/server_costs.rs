@@ -2,10 +2,9 @@
 
 use takt_model::{ComponentId, Costs, NodeSpec, Placement, ServerRule, Span, System, TaskId};
 
-use super::around::{given, within};
 use crate::carried::Carried;
-use crate::reservation::level;
-use crate::scope::Ordinary;
+use crate::compositional::around::{given, within};
+use crate::scope::{Ordinary, cut};
 
 /// The cost of resuming a job, or of running another one instead, on a node where it may use this
 /// many CPUs. If the job may change CPUs, this includes a migration. `None`: more than fits.
@@ -69,7 +68,7 @@ pub(crate) fn loss(system: &System, own: usize, id: ComponentId, period: u64) ->
 /// How often a constant-bandwidth server may begin or go on in a window of length L, minus L times
 /// its long-run rate. This is 1 for its budget, and floor((L + wander) / P) + 1 - L / P for each
 /// task inside. Without a bound, the result is more than can be charged.
-pub(super) fn cuts(system: &System, id: ComponentId) -> u64 {
+pub(crate) fn cuts(system: &System, id: ComponentId) -> u64 {
     let carried = Carried::by_deadlines(system);
     let mut all = 1u64;
     for (i, task) in system.tasks.iter().enumerate().filter(|(_, task)| within(system, task.component, id)) {
@@ -83,14 +82,14 @@ pub(super) fn cuts(system: &System, id: ComponentId) -> u64 {
 /// The time that a server takes from the tasks beside it in each period on top of its budget. If
 /// the server stops when idle and goes on when work arrives, each arrival inside is one more start
 /// and one more resumption of another task.
-pub(super) fn preemptions(system: &System, id: ComponentId, period: u64) -> Option<u64> {
+pub(crate) fn preemptions(system: &System, id: ComponentId, period: u64) -> Option<u64> {
     let component = &system.components[id.index()];
     let node = component.node;
     let spec = &system.nodes[node.index()];
     let Some(costs) = spec.costs else { return Some(0) };
     // Beside constant-bandwidth servers ticks and interrupts are charged to what they cut in two.
     let cut = match component.server {
-        ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => level::cut(Some(costs))?,
+        ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => cut(Some(costs))?,
         _ => 0,
     };
     let each = going_on(spec, &costs, spec.cpus)?.as_ns().checked_mul(2)?.checked_add(cut)?;

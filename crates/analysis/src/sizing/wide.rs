@@ -17,13 +17,11 @@ use std::cell::Cell;
 
 use takt_model::{Auto, ComponentId, Span};
 
-use super::around::given;
-use super::best::PERIODS_MAX;
-use super::rules::OuterOrder;
-use super::sized::{QUANTUM, SizeError, SizedComponent};
-use super::tree::Tree;
-use super::{Limit, Mpr, mpr, on_several};
 use crate::carried::Carried;
+use crate::components::{Tree, on_several};
+use crate::compositional::around::given;
+use crate::compositional::rules::OuterOrder;
+use crate::compositional::{Limit, Mpr, PERIODS_MAX, QUANTUM, SizeError, SizedComponent, mpr};
 use crate::global::{Load, Rule, Sporadic, Terms};
 use crate::scope::Unit;
 

@@ -1,10 +1,10 @@
 //! Budgets that suffice because the level above gives them early, and the least of these.
 //!
-//! [`edp`](super::edp) proves more than [`prm`](super::prm) if the level above bounds the server's
-//! response. But this response depends on the budget that is sought. So the search goes from below.
-//! With budget Θ the server responds by R(Θ). Other tasks take R(Θ) - Θ before it, and this wait
-//! never shrinks as Θ grows. So the least budget for that wait is a lower bound of the result. It
-//! is the result once it is no more than Θ.
+//! [`edp`](crate::components::edp) proves more than [`prm`](crate::components::prm) if the level
+//! above bounds the server's response. But this response depends on the budget that is sought. So
+//! the search goes from below. With budget Θ the server responds by R(Θ). Other tasks take
+//! R(Θ) - Θ before it, and this wait never shrinks as Θ grows. So the least budget for that wait is
+//! a lower bound of the result. It is the result once it is no more than Θ.
 //!
 //! The search does not see chains inside, rules whose releases depend on the budget, and CPUs of
 //! several levels. For these, [`improve`] asks `check`.
@@ -13,14 +13,13 @@ use std::collections::BTreeMap;
 
 use takt_model::{Auto, Component, ComponentId, NodeId, ServerRule, Span, System};
 
-use super::around::given;
-use super::rules::{bounded, on_time};
-use super::sized::QUANTUM;
-use super::tree::{Enforced, Tree};
-use super::{Guarantee, Limit, Search};
 use crate::carried::Carried;
 use crate::catalogue::TestId;
 use crate::check::proof;
+use crate::components::{Enforced, Tree};
+use crate::compositional::around::given;
+use crate::compositional::rules::{bounded, on_time};
+use crate::compositional::{Guarantee, Limit, QUANTUM, Search};
 use crate::report::TestReport;
 use crate::scope::View;
 use crate::verdict::Answer;

@@ -80,7 +80,7 @@ impl Pmf {
     }
 
     /// (value, probability) in floating point; each probability is off by less than 2 ulp.
-    pub(super) fn shares(&self) -> Vec<(u64, f64)> {
+    pub(crate) fn shares(&self) -> Vec<(u64, f64)> {
         self.points.iter().map(|(value, weight)| (*value, *weight as f64 / self.total as f64)).collect()
     }
 }

@@ -33,7 +33,7 @@ pub struct Device {
     pub gso_max_size: u32,
     /// Whether its frames are those of Ethernet.
     pub ethernet: bool,
-    pub(super) address: Vec<u8>,
+    pub(crate) address: Vec<u8>,
 }
 
 impl Device {
@@ -65,7 +65,7 @@ impl Device {
         }
     }
 
-    pub(super) fn all(netlink: &mut Netlink) -> io::Result<Vec<Device>> {
+    pub(crate) fn all(netlink: &mut Netlink) -> io::Result<Vec<Device>> {
         let answers = netlink.list(&Request::link(libc::RTM_GETLINK, 0, 0))?;
         Ok(answers.iter().filter_map(|answer| Device::parse(&answer.body)).collect())
     }
@@ -110,13 +110,13 @@ impl Device {
     }
 
     /// Limits the segments that TCP hands over as one packet.
-    pub(super) fn set_gso_max_segs(netlink: &mut Netlink, index: u32, segments: u32) -> io::Result<()> {
+    pub(crate) fn set_gso_max_segs(netlink: &mut Netlink, index: u32, segments: u32) -> io::Result<()> {
         let request = Request::link(libc::RTM_SETLINK, 0, index).with(GSO_MAX_SEGS, &segments.to_ne_bytes());
         netlink.ask(request).map(drop)
     }
 }
 
 /// The number of the calling thread's network namespace.
-pub(super) fn namespace() -> io::Result<u64> {
+pub(crate) fn namespace() -> io::Result<u64> {
     Ok(fs::metadata("/proc/thread-self/ns/net")?.ino())
 }

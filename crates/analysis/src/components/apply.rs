@@ -2,18 +2,18 @@
 
 use serde_json::{Map, Value, json};
 
-use super::rules::{OuterOrder, ServerSupply};
 use super::tree::above;
-use super::{Supply, Workload, edf, fp, mpr};
-use crate::apply::distance;
-use crate::carried::Carried;
+use crate::carried::{Carried, distance};
 use crate::catalogue::TestId;
+use crate::compositional::rules::OuterOrder;
+use crate::compositional::{Supply, Workload, edf, fp, mpr};
 use crate::edf::qpa::{Demand, EdfTask};
 use crate::exact::{compare_sum, one_too_much, percent, sum_ppm};
 use crate::fp::rta::{FpTask, Response};
 use crate::global::{Load, Rule, Sporadic, Terms};
 use crate::report::TaskReport;
 use crate::scope::{Unit, UnitTask, ns};
+use crate::server::ServerSupply;
 use crate::verdict::{Answer, Bound, Verdict};
 
 /// The tasks of a unit in the form of its order.

@@ -6,25 +6,30 @@
 //!
 //! Budgets are the least that [`check`](crate::check()) proves:
 //! 1. The search goes from small budgets upwards, with budgets as early as the level above gives
-//!    them ([`early`](super::early)).
+//!    them ([`early`]).
 //! 2. If it does not settle, or `check` does not prove its result, `prm` gives the budgets.
 //! 3. Then each budget is lowered as long as `check` still proves the system.
 
 use takt_model::{Auto, Component, ComponentId, CpuSet, NodeId, Placement, Span, System};
 
-use super::apply::Tasks;
-use super::around::{ancestors, given, within};
-use super::costs::loss;
-use super::early::{Neighbours, Proofs, by_edp, improve};
-use super::rules::{OuterOrder, ServerSupply, guaranteed, on_time};
-use super::sized::{QUANTUM, SizeError, SizedComponent, SizedSystem};
-use super::tree::{Enforced, Tree, above};
-use super::{Guarantee, Interface, Limit, Search, Start, Workload, best};
 use crate::carried::Carried;
 use crate::check::proof;
+use crate::components::{Enforced, Tasks, Tree, above};
+use crate::compositional::around::{ancestors, given, within};
+use crate::compositional::rules::{OuterOrder, guaranteed, on_time};
+use crate::compositional::{
+    Guarantee, Interface, Limit, QUANTUM, Search, SizeError, SizedComponent, SizedSystem, Start, Workload,
+    aligned_periods, best,
+};
 use crate::exact::sum_rounded_up;
 use crate::scope::{Unit, View, binds};
+use crate::server::ServerSupply;
+use crate::server_costs::loss;
 use crate::verdict::Answer;
+use early::{Neighbours, Proofs, by_edp, improve};
+
+mod early;
+mod wide;
 
 /// Rounds in which periods may still change, and all rounds. Both double if budgets depend on each
 /// other.
@@ -181,7 +186,7 @@ fn size_one(
         return Err(not_covered("it holds no task, so its need is unknown; give it a period and a budget".to_owned()));
     }
     if component.cpus > 1 {
-        return super::wide::size(&tree, unit, outer.map_or(OuterOrder::Other, above), id, (period, budget));
+        return wide::size(&tree, unit, outer.map_or(OuterOrder::Other, above), id, (period, budget));
     }
     // The caps of the search for both need a supply that may start anywhere.
     let reserves = tree.reserves(id) && (period.is_some() || budget.is_some());
@@ -327,7 +332,7 @@ fn longest(
         }
     }
     // Aligned ones give more.
-    for period in super::best::aligned_periods(search.aligned, quantum).into_iter().rev() {
+    for period in aligned_periods(search.aligned, quantum).into_iter().rev() {
         if found.is_none_or(|found| period > found) && period >= budget && serves(period, guarantee(period))? {
             return Ok(Some(period));
         }
