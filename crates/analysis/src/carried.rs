@@ -109,7 +109,8 @@ pub(crate) fn distance(task: &UnitTask, carried: &Carried) -> Result<u64, String
 /// arrivals are closer than its period by as much as that wanders.
 pub(crate) fn apart(task: &UnitTask, carried: &Carried) -> Result<u64, String> {
     let release_delay = carried.release(task.id);
-    let release_delay = release_delay.ok_or_else(|| format!("no bound is known for the releases of \"{}\"", task.name))?;
+    let release_delay =
+        release_delay.ok_or_else(|| format!("no bound is known for the releases of \"{}\"", task.name))?;
     task.t.checked_sub(release_delay).filter(|t| *t > 0).ok_or_else(|| {
         let (name, release_delay, period) = (&task.name, ns(release_delay), ns(task.t));
         format!(

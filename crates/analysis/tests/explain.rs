@@ -39,10 +39,7 @@ fn the_window_and_the_point_are_those_of_the_books() {
     assert_eq!((&qpa["within_ns"], &qpa["need_ns"], &qpa["spare_ns"]), (&10.into(), &9.into(), &1.into()));
     assert_eq!(sum(qpa, "need_ns"), 9);
     let qpa = report.tests.iter().find(|report| report.test == TestId::Qpa).unwrap();
-    assert_eq!(
-        qpa.binding().as_deref(),
-        Some("demand due within 10ns of a common arrival: 9ns of 10ns, 1ns to spare")
-    );
+    assert_eq!(qpa.binding().as_deref(), Some("demand due within 10ns of a common arrival: 9ns of 10ns, 1ns to spare"));
 }
 
 #[test]

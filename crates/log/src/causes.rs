@@ -41,7 +41,7 @@ use crate::definitions::{Definition, Definitions, ThreadKind};
 use crate::event::{CancelCause, Event, JobKey, Sink};
 use chains::{Finished, less};
 use course::{Activity, Course, EndedJob, Names, Stop};
-pub use found::{Cause, Disturbance, Late, CpuInterval, CpuActivity, Worst};
+pub use found::{Cause, CpuActivity, CpuInterval, Disturbance, Late, Worst};
 use found::{Name, Sum, Tally};
 use messages::{Arrivals, MessageDelay};
 pub use rules::{Importance, Rules, TaskRule};

@@ -27,7 +27,7 @@ use takt_policy::{CpuPart, Hierarchy};
 use thiserror::Error;
 
 use crate::budgets::core::{Change, Join};
-use crate::budgets::seat::{Manager, ChangeRequest, Seat};
+use crate::budgets::seat::{ChangeRequest, Manager, Seat};
 use crate::error::RunError;
 use crate::foreign;
 use crate::lanes::{Guest, Guests, Lane, Role, Shared};

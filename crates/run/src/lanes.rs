@@ -8,7 +8,7 @@ use takt_linux::{Class, Epoch, futex};
 use takt_model::{Component, ComponentId, Span, System, Task, TaskId, Time};
 
 use crate::budgets::foreign::ForeignSeat;
-use crate::budgets::seat::{Manager, Seat, IdleDetectorSlot};
+use crate::budgets::seat::{IdleDetectorSlot, Manager, Seat};
 use crate::membership::Membership;
 
 /// State shared by the threads of a run and its recorder.

@@ -20,7 +20,7 @@ use takt_model::draw::{Arrivals, Draw, Releases};
 use takt_model::{Span, Task, Time};
 
 use crate::budgets::seat::Seat;
-use crate::handlers::{TaskHandler, JobTimes};
+use crate::handlers::{JobTimes, TaskHandler};
 use crate::lanes::{Kind, Lane, Record, Role, Shared};
 use crate::manager::helpers::{look, send};
 use crate::membership::Membership;

@@ -157,27 +157,26 @@ fn unpacked_within(bytes: &[u8], most: usize) -> Result<Cow<'_, [u8]>, OpenError
     if !bytes.starts_with(&GZIP) {
         return Ok(Cow::Borrowed(bytes));
     }
-    if let Some(unpacked) = dat::unpacked_dat(bytes)? {
+    if let Some(unpacked) = unpacked_dat(bytes)? {
         return Ok(Cow::Owned(unpacked));
     }
     let unpacking = || flate2::read::MultiGzDecoder::new(bytes).take(most as u64 + 1);
-    // What is too long takes no memory: a first pass counts.
-    let length = io::copy(&mut unpacking(), &mut io::sink());
-    let (mut out, mut unpacking) = (Vec::new(), unpacking());
-    unpacking.by_ref().take(HEAD as u64).read_to_end(&mut out).map_err(|_| OpenError::Gzip)?;
+    let (mut out, mut rest) = (Vec::new(), unpacking());
+    rest.by_ref().take(HEAD as u64).read_to_end(&mut out).map_err(|_| OpenError::Gzip)?;
     // Raw pages look like nothing: zeros alone are what a bomb has.
     if out.len() == HEAD && out.iter().all(|byte| *byte == out[0]) {
         return Err(OpenError::NoEvent);
     }
-    unpacking.by_ref().take((TEXT_HEAD - HEAD) as u64).read_to_end(&mut out).map_err(|_| OpenError::Gzip)?;
+    rest.by_ref().take((TEXT_HEAD - HEAD) as u64).read_to_end(&mut out).map_err(|_| OpenError::Gzip)?;
     let is_text = memchr::memchr(0, &out[..out.len().min(HEAD)]).is_none();
     if out.len() == TEXT_HEAD && is_text {
         refuse_other_text(&out)?;
     }
-    if length.map_err(|_| OpenError::Gzip)? > most as u64 {
+    // What is too long takes no memory: a first pass counts.
+    if io::copy(&mut unpacking(), &mut io::sink()).map_err(|_| OpenError::Gzip)? > most as u64 {
         return Err(OpenError::GzipLong);
     }
-    unpacking.read_to_end(&mut out).map_err(|_| OpenError::Gzip)?;
+    rest.read_to_end(&mut out).map_err(|_| OpenError::Gzip)?;
     Ok(Cow::Owned(out))
 }
 

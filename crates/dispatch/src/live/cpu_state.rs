@@ -14,7 +14,7 @@ use super::watch::Watch;
 use crate::bits::{LevelSet, ones};
 use crate::core::{Core, Counts};
 use crate::fact_log::FactWriter;
-use crate::sync::{AtomicU64, PiGuard, PiMutex, Futex, wake};
+use crate::sync::{AtomicU64, Futex, PiGuard, PiMutex, wake};
 
 pub(crate) struct CpuState {
     pub(crate) held: PiMutex<LockedState>,

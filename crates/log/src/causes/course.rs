@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use takt_model::{Span, Time};
 
 use super::Place;
-use super::found::{Cause, Name, Sum, CpuInterval, CpuActivity};
+use super::found::{Cause, CpuActivity, CpuInterval, Name, Sum};
 use crate::definitions::Definitions;
 use crate::event::JobKey;
 

@@ -11,8 +11,8 @@ use takt_policy::CpuPart;
 use super::record::{ManagerRecord, to_words};
 use crate::budgets::board::{Board, Report, Seats};
 use crate::budgets::core::{Change, Fact};
-use crate::budgets::foreign::{ManagedSeat, IdleDetector};
-use crate::budgets::seat::{Manager, ChangeRequest, Seat};
+use crate::budgets::foreign::{IdleDetector, ManagedSeat};
+use crate::budgets::seat::{ChangeRequest, Manager, Seat};
 use crate::lanes::{Lane, Role, Shared};
 use crate::node::{NodeMessages, TableJob, TableTasks};
 

@@ -28,7 +28,7 @@ use takt_model::{Auto, ComponentId, CpuSet, NodeId, ServerRule, Span, System, Ta
 use takt_policy::CpuPart;
 
 use crate::budgets::foreign::IdleDetector;
-use crate::budgets::seat::{Manager, Seat, IdleDetectorSlot};
+use crate::budgets::seat::{IdleDetectorSlot, Manager, Seat};
 use crate::contract::{Contract, Obstacle, PLACE_THEM, ServerBackEnd};
 use crate::error::RunError;
 use crate::foreign as threads_of;
