@@ -1,7 +1,10 @@
-//! A node of several CPUs with components, divided where no task or component needs CPUs of two parts.
+//! A node with components, divided where no task or component needs CPUs of two parts.
 //!
 //! A partitioned or clustered node has a part for each CPU or cluster. Clusters that a component has servers in
 //! belong to one part. A part of one CPU is a [`Hierarchy`], any other one [`VirtualClusters`].
+//!
+//! A part decides only at its own events and wake-ups, and compares laxities only there. So a node of one CPU runs as
+//! one CPU of a partitioned node does.
 
 use takt_model::{Component, ComponentId, CpuSet, NodeId, Placement, ServerSwitch, System, Task, Time};
 
@@ -66,8 +69,13 @@ impl Machine {
         }
     }
 
-    /// See [`crate::Dispatcher::on_event`].
+    /// See [`crate::Dispatcher::on_event`]. A deadline that changes nothing is no reason to decide.
     pub fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>) {
+        if let Event::Deadline { slot } = *event
+            && !self.acts_on_deadline(slot)
+        {
+            return;
+        }
         self.is_touched = true;
         match &mut self.kind {
             Kind::One(hierarchy) => hierarchy.on_event(now, event, decisions),
@@ -75,8 +83,19 @@ impl Machine {
         }
     }
 
-    /// Decides who runs from `now` on, after all events of the instant.
+    fn acts_on_deadline(&self, slot: u32) -> bool {
+        match &self.kind {
+            Kind::One(hierarchy) => hierarchy.acts_on_deadline(slot),
+            Kind::Several(clusters) => clusters.acts_on_deadline(slot),
+        }
+    }
+
+    /// Decides who runs from `now` on, after all events of the instant. It does so only if something has happened
+    /// since the last decision, or the wake-up has come.
     pub fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
+        if !self.is_touched && self.wakeup.is_none_or(|at| at > now) {
+            return;
+        }
         let from = decisions.len();
         self.wakeup = match &mut self.kind {
             Kind::One(hierarchy) => {
@@ -91,14 +110,6 @@ impl Machine {
         // There may be more to decide where a slot became empty.
         let empties = |decision: &Decision| matches!(decision, Decision::Cancel { .. } | Decision::Drop { .. });
         self.is_touched = decisions[from..].iter().any(empties);
-    }
-
-    /// The same if something has happened since the last decision, or the wake-up has come. So CPUs of a node
-    /// decide that have nothing to do with the node's other CPUs.
-    pub fn dispatch_if_due(&mut self, now: Time, decisions: &mut Vec<Decision>) {
-        if self.is_touched || self.wakeup.is_some_and(|at| at <= now) {
-            self.dispatch(now, decisions);
-        }
     }
 
     /// Charges the servers for the time up to the end of the run.
@@ -196,7 +207,7 @@ impl CpuPart {
     }
 }
 
-/// Decides for one node of several CPUs with components. The protocol is that of [`crate::Dispatcher`].
+/// Decides for one node with components. The protocol is that of [`crate::Dispatcher`].
 #[derive(Clone, Debug)]
 pub struct Clusters {
     parts: Vec<CpuPart>,
@@ -266,7 +277,7 @@ impl Clusters {
     pub fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
         for part in &mut self.parts {
             let from = decisions.len();
-            part.machine.dispatch_if_due(now, decisions);
+            part.machine.dispatch(now, decisions);
             part.rename(&mut decisions[from..]);
         }
     }

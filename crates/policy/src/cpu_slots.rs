@@ -223,6 +223,12 @@ impl Slots {
         job.map_or(Late::Continue, |at| at.of.expire(at.has_started()))
     }
 
+    /// Whether [`Slots::expire`] would change anything.
+    pub(crate) fn acts_on_deadline(&self, slot: u32) -> bool {
+        let job = self.slots.get(slot as usize).filter(|at| at.state != State::Empty);
+        job.is_some_and(|at| at.of.late_effect(at.has_started()) != Late::Continue)
+    }
+
     /// Empties a slot whose job is late. Returns the CPU that it leaves.
     pub(crate) fn drop_job(&mut self, slot: u32, decisions: &mut Vec<Decision>) -> Option<u32> {
         let cpu = self.cpu(slot);

@@ -230,6 +230,12 @@ impl Hierarchy {
         self.scopes.iter().any(|scope| scope.dispatcher.wants_deadlines())
     }
 
+    /// Whether a late rule changes anything when the deadline of a slot's job passes.
+    pub(crate) fn acts_on_deadline(&self, slot: u32) -> bool {
+        let home = self.homes.get(slot as usize);
+        home.is_some_and(|(scope, slot)| self.scopes[*scope].dispatcher.acts_on_deadline(*slot))
+    }
+
     /// See [`Dispatcher::decisions_max`].
     #[must_use]
     pub fn decisions_max(&self) -> usize {

@@ -55,6 +55,11 @@ impl Pool {
         cpu
     }
 
+    /// See [`Slots::acts_on_deadline`].
+    pub(crate) fn acts_on_deadline(&self, slot: u32) -> bool {
+        self.slots.acts_on_deadline(slot)
+    }
+
     /// The deadline of a slot's job has passed. Returns the CPU that the job leaves.
     pub(crate) fn deadline(&mut self, slot: u32, decisions: &mut Vec<Decision>) -> Option<u32> {
         if self.slots.expire(slot) == Late::Drop { self.slots.drop_job(slot, decisions) } else { None }

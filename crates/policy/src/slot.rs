@@ -87,15 +87,18 @@ impl Slot {
         !(late && self.late == Late::Drop)
     }
 
+    /// What the late rule changes for a job whose deadline passes. A started job of a level that is not preemptive
+    /// keeps its level.
+    pub(crate) fn late_effect(&self, started: bool) -> Late {
+        let stays = self.demoted || (started && !self.preemptive);
+        if self.late == Late::Demote && stays { Late::Continue } else { self.late }
+    }
+
     /// Applies the late rule to a job whose deadline has passed, and returns what changes. The caller drops the job.
-    /// A started job of a level that is not preemptive keeps its level.
     pub(crate) fn expire(&mut self, started: bool) -> Late {
-        match self.late {
-            Late::Demote if self.demoted || (started && !self.preemptive) => return Late::Continue,
-            Late::Demote => self.demoted = true,
-            Late::Drop | Late::Continue => {}
-        }
-        self.late
+        let effect = self.late_effect(started);
+        self.demoted |= effect == Late::Demote;
+        effect
     }
 
     /// Applies the late rule to a job that another plan rules from `now` on. Returns false if the

@@ -153,6 +153,12 @@ impl VirtualClusters {
         self.scopes.iter().any(|scope| scope.pool.wants_deadlines())
     }
 
+    /// Whether a late rule changes anything when the deadline of a slot's job passes.
+    pub(crate) fn acts_on_deadline(&self, slot: u32) -> bool {
+        let home = self.homes.get(slot as usize);
+        home.is_some_and(|(scope, slot)| self.scopes[*scope].pool.acts_on_deadline(*slot))
+    }
+
     /// See [`crate::Dispatcher::decisions_max`].
     pub(crate) fn decisions_max(&self) -> usize {
         2 * self.homes.len() + 2 * self.cpus.len()

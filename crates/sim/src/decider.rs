@@ -1,10 +1,10 @@
-//! The decisions of a node come from a dispatcher, from a hierarchy or clusters if the node has components,
-//! or from a cyclic executive.
+//! The decisions of a node come from a dispatcher, from clusters if the node has components, or from a cyclic
+//! executive.
 
 use takt_model::Time;
-use takt_policy::{Clusters, CyclicExecutive, Decision, Dispatcher, Event, Hierarchy, ServerEvent};
+use takt_policy::{Clusters, CyclicExecutive, Decision, Dispatcher, Event, ServerEvent};
 
-/// The protocol of [`Dispatcher`], [`Hierarchy`], [`Clusters`] and [`CyclicExecutive`].
+/// The protocol of [`Dispatcher`], [`Clusters`] and [`CyclicExecutive`].
 pub(crate) trait Decider {
     fn wants_deadlines(&self) -> bool;
     fn decisions_max(&self) -> usize;
@@ -39,30 +39,6 @@ impl Decider for Dispatcher {
     #[inline(always)]
     fn take_server_events(&mut self, _: impl FnMut(ServerEvent)) {}
     fn finish(&mut self, _: Time) {}
-}
-
-impl Decider for Hierarchy {
-    fn wants_deadlines(&self) -> bool {
-        self.wants_deadlines()
-    }
-    fn decisions_max(&self) -> usize {
-        self.decisions_max()
-    }
-    fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>) {
-        self.on_event(now, event, decisions);
-    }
-    fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
-        self.dispatch(now, decisions);
-    }
-    fn next_wakeup(&self, now: Time) -> Option<Time> {
-        self.next_wakeup(now)
-    }
-    fn take_server_events(&mut self, each: impl FnMut(ServerEvent)) {
-        self.take_events().for_each(each);
-    }
-    fn finish(&mut self, end: Time) {
-        self.finish(end);
-    }
 }
 
 impl Decider for Clusters {

@@ -32,7 +32,7 @@ pub mod worst;
 use takt_log::{Kind, KindSet, Sink};
 use takt_model::{ActualDelay, Arrival, Auto, Exec, NodeId, Span, System, TaskId, Time, flows};
 use takt_net::{EgressError, LinkError, PortError, TimeTableError};
-use takt_policy::{Clusters, CyclicExecutive, CyclicSpec, Dispatcher, Hierarchy, PolicyError, Times};
+use takt_policy::{Clusters, CyclicExecutive, CyclicSpec, Dispatcher, PolicyError, Times};
 use thiserror::Error;
 
 use messages::{Message, NodeMessages};
@@ -200,11 +200,10 @@ pub fn simulate_with<S: Sink>(
     Ok(SimSummary { end, released: nodes.iter().map(AnyNode::released).sum() })
 }
 
-/// A node without components, with some on one CPU or on several, or with a frame.
+/// A node without components, with some, or with a frame.
 enum AnyNode<'a> {
     Plain(Box<NodeSim<'a, Dispatcher>>),
-    Served(Box<NodeSim<'a, Hierarchy>>),
-    Clustered(Box<NodeSim<'a, Clusters>>),
+    Served(Box<NodeSim<'a, Clusters>>),
     Cyclic(Box<NodeSim<'a, CyclicExecutive>>),
 }
 
@@ -214,7 +213,6 @@ macro_rules! each {
         match $any {
             AnyNode::Plain($node) => $answer,
             AnyNode::Served($node) => $answer,
-            AnyNode::Clustered($node) => $answer,
             AnyNode::Cyclic($node) => $answer,
         }
     };
@@ -230,12 +228,9 @@ impl<'a> AnyNode<'a> {
         record_misses: bool,
     ) -> Result<Self, PolicyError> {
         let has_components = system.components.iter().any(|component| component.node == id);
-        Ok(if has_components && system.nodes[id.index()].cpus > 1 {
+        Ok(if has_components {
             let clusters = Clusters::new(system, id)?;
-            AnyNode::Clustered(Box::new(NodeSim::new(system, id, tasks, clusters, seed, end, record_misses)))
-        } else if has_components {
-            let hierarchy = Hierarchy::new(system, id)?;
-            AnyNode::Served(Box::new(NodeSim::new(system, id, tasks, hierarchy, seed, end, record_misses)))
+            AnyNode::Served(Box::new(NodeSim::new(system, id, tasks, clusters, seed, end, record_misses)))
         } else {
             let dispatcher = Dispatcher::of_tasks(system, id, tasks)?;
             AnyNode::Plain(Box::new(NodeSim::new(system, id, tasks, dispatcher, seed, end, record_misses)))

@@ -41,6 +41,11 @@ impl Dispatcher {
         self.slots.next_section(now, |_| true)
     }
 
+    /// See [`Slots::acts_on_deadline`].
+    pub(crate) fn acts_on_deadline(&self, slot: u32) -> bool {
+        self.slots.acts_on_deadline(slot)
+    }
+
     pub(crate) fn holds_job(&self, slot: u32) -> bool {
         self.slots.slots[slot as usize].state != State::Empty
     }

@@ -132,8 +132,6 @@ pub(crate) struct Core<'a> {
     mode: u32,
     /// The machine's next wake-up.
     wakeup: Time,
-    /// Whether it decides at each instant.
-    decides_always: bool,
     /// Successors with an instance that may have become due.
     due: Vec<u32>,
     /// Slots whose head ended without completing, since the caller last looked.
@@ -172,8 +170,6 @@ impl<'a> Core<'a> {
         let mut modes: Vec<Time> = system.modes.iter().filter(|mode| mode.node == node).map(|mode| mode.at).collect();
         modes.sort_unstable_by_key(|at| std::cmp::Reverse(*at));
         let count = tasks.len();
-        let in_parts = system.nodes.get(node.index()).is_some_and(|spec| spec.cpus > 1)
-            && system.components.iter().any(|component| component.node == node);
         let mut core = Core {
             // A dropped job may be followed by one that is dropped at once.
             decisions: Vec::with_capacity(2 * part.machine.decisions_max()),
@@ -185,7 +181,6 @@ impl<'a> Core<'a> {
             modes,
             mode: 0,
             wakeup: Time::ZERO,
-            decides_always: !in_parts,
             due: Vec::with_capacity(count * (count + 1)),
             dropped: Vec::with_capacity(count * (BACKLOG as usize + 1)),
             runs: vec![None; part.cpus.len()],
@@ -420,12 +415,7 @@ impl<'a> Core<'a> {
             self.release_hops(at, messages.as_deref_mut(), tell);
             self.release_all(at, tell);
             self.switch_modes(at, tell);
-            // As the simulator does: a part of a node with components and several CPUs shares nothing with the others.
-            if self.decides_always {
-                self.machine.dispatch(at, &mut self.decisions);
-            } else {
-                self.machine.dispatch_if_due(at, &mut self.decisions);
-            }
+            self.machine.dispatch(at, &mut self.decisions);
             self.tell_of_servers(at, tell);
             if !self.carry_out(at, tell) && self.due.is_empty() {
                 break;

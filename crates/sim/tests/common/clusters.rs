@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use takt_model::{ComponentId, ServerRule, Span, System};
 
-use super::jobs::{Contender, Job, compares, costs};
+use super::jobs::{Contender, Job, compares, costs, release_all};
 use super::servers::{Account, ONE, account, share, value};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,12 +80,7 @@ impl World<'_> {
     fn unit(&mut self, now: u64) -> (Vec<usize>, Vec<usize>) {
         self.now = now;
         let mut news = std::mem::take(&mut self.news);
-        for task in 0..self.system.tasks.len() {
-            let Some(job) = Job::released(self.system, task, now) else { continue };
-            // A job behind another one of its task does not compete yet.
-            news |= self.jobs.iter().all(|other| other.task != task);
-            self.jobs.push(job);
-        }
+        news |= release_all(self.system, &mut self.jobs, now);
         self.switch();
         let mut inside_out: Vec<usize> = (0..self.system.components.len()).collect();
         inside_out.sort_by_key(|component| Reverse(self.depth(*component)));

@@ -69,6 +69,18 @@ impl Job {
     }
 }
 
+/// Adds the jobs that are released now. True if one of them competes at once. A job behind another one of its task
+/// does not: it is no reason to decide or to compare laxities.
+pub(crate) fn release_all(system: &System, jobs: &mut Vec<Job>, now: u64) -> bool {
+    let mut news = false;
+    for task in 0..system.tasks.len() {
+        let Some(job) = Job::released(system, task, now) else { continue };
+        news |= jobs.iter().all(|other| other.task != task);
+        jobs.push(job);
+    }
+    news
+}
+
 /// What the only node charges.
 pub(crate) fn costs(system: &System) -> Costs {
     system.nodes[0].costs.unwrap_or(Costs::NONE)

@@ -2,7 +2,7 @@
 
 use takt_model::{Auto, ComponentId, Criticality, ServerRule, Span, System};
 
-use super::jobs::{Contender, Job, compares, costs};
+use super::jobs::{Contender, Job, compares, costs, release_all};
 
 pub(crate) const ONE: u128 = 1 << 32;
 
@@ -240,11 +240,7 @@ impl Reference<'_> {
     fn unit(&mut self, now: u64) -> Unit {
         self.now = now;
         let mut news = std::mem::take(&mut self.news);
-        for task in 0..self.system.tasks.len() {
-            let job = Job::released(self.system, task, now);
-            news |= job.is_some();
-            self.jobs.extend(job);
-        }
+        news |= release_all(self.system, &mut self.jobs, now);
         self.switch();
         let mut inside_out: Vec<usize> = (0..self.accounts.len()).collect();
         inside_out.sort_by_key(|at| std::cmp::Reverse(self.depth(*at)));

@@ -214,7 +214,7 @@ pub(super) fn simulated(system: &System, seed: u64, duration: u64) -> Vec<(Time,
             let (component, period, budget) = (ComponentId(*server), def.period.unwrap(), def.budget.unwrap());
             self.0.push((now, Fact::Switched { component, rule, period, budget }));
         }
-        // A node's laxities are compared anew at each instant of its simulation, also where only a miss is noted.
+        // The facts of a manager have no misses.
         fn wants_misses(&self) -> bool {
             false
         }
