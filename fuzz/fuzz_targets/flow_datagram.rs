@@ -1,15 +1,23 @@
-//! Arbitrary bytes as a datagram of a flow. Nothing panics. A head or body that is read is written
-//! back to the same bytes. No counter counts twice.
+//! Arbitrary bytes as a datagram of a flow, or of the exchange of clocks. Nothing panics. A head, body or
+//! message that is read is written back to the same bytes. No datagram is of both kinds. No counter counts
+//! twice.
 #![no_main]
 
 use std::collections::BTreeSet;
 
 use libfuzzer_sys::fuzz_target;
-use takt_net::{MESSAGE_BODY, MESSAGE_HEAD, MessageBody, MessageHead, ReplayGuard};
+use takt_net::{DatagramKind, MESSAGE_BODY, MESSAGE_HEAD, MessageBody, MessageHead, ReplayGuard, SyncMessage};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Some(head) = MessageHead::read(bytes) {
         assert_eq!(&head.write()[..], &bytes[..MESSAGE_HEAD]);
+    }
+    if let Some(head) = MessageHead::read_as(DatagramKind::Clock, bytes) {
+        assert_eq!(&head.write_as(DatagramKind::Clock)[..], &bytes[..MESSAGE_HEAD]);
+        assert!(MessageHead::read(bytes).is_none());
+    }
+    if let Some(message) = SyncMessage::read(bytes) {
+        assert_eq!(&message.write()[..], bytes);
     }
     if let Some(body) = MessageBody::read(bytes) {
         // A payload stays as it is.

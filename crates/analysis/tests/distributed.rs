@@ -268,8 +268,8 @@ fn messages_of_clock_sync_are_in_the_share_of_their_node() {
             found => panic!("{found:?}"),
         }
     };
-    // A request and an answer to each of two neighbours, 138 bytes in 100 ms each.
-    assert_eq!(needs(&synced) - needs(SWITCHED), 4 * 11_040);
+    // A request and an answer to each of two neighbours, 210 bytes in 100 ms each.
+    assert_eq!(needs(&synced) - needs(SWITCHED), 4 * 16_800);
     let total = |text: &str| size_network(&system(text), Weigh::Bytes, Span::from_ms(5)).unwrap().total_rate;
     assert!(total(&synced) > total(SWITCHED));
 }

@@ -242,6 +242,9 @@ fn nodes_that_measure_clocks_take_the_first_messages_too() {
         assert_eq!(received(&logs(folder, 2)).len() as u64, 2 * SURE, "{answers:#?}");
         for answer in &answers {
             assert_eq!(answer["flows"]["clocks"].as_array().unwrap().len(), 1, "{answer:#}");
+            for drops in ["malformed", "forged", "replayed"] {
+                assert_eq!(answer["flows"]["clock_datagrams"][drops], 0, "{answer:#}");
+            }
             for hop in answer["flows"]["hops"].as_array().unwrap() {
                 assert_eq!(hop["missed"], 0, "{answer:#}");
             }

@@ -1,4 +1,5 @@
-//! The messages of flows between the nodes of a live system, as datagrams.
+//! The messages of flows between the nodes of a live system, as datagrams. Sealed messages about clocks
+//! ([`SyncMessage`](crate::SyncMessage)) have the same head, with another kind, and the same tag.
 //!
 //! | part | bytes | contents |
 //! |---|---|---|
@@ -12,6 +13,8 @@
 
 use takt_model::{TaskId, Time};
 
+use crate::sync_wire;
+
 /// Bytes of the head.
 pub const HEAD: usize = 56;
 /// Bytes of the body without its padding.
@@ -23,6 +26,33 @@ pub const LENGTH_MIN: usize = HEAD + BODY + TAG;
 
 const MAGIC: [u8; 4] = *b"tktm";
 const VERSION: u8 = 2;
+
+/// What a sealed datagram carries. Its number stands in the authenticated head, so a datagram of one kind
+/// never opens as one of the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DatagramKind {
+    /// A message of a flow.
+    Flow,
+    /// A message about clocks.
+    Clock,
+}
+
+impl DatagramKind {
+    fn number(self) -> u8 {
+        match self {
+            DatagramKind::Flow => 0,
+            DatagramKind::Clock => 1,
+        }
+    }
+
+    /// Whether a datagram of so many bytes may be of this kind.
+    fn fits(self, bytes: usize) -> bool {
+        match self {
+            DatagramKind::Flow => bytes >= LENGTH_MIN,
+            DatagramKind::Clock => bytes == sync_wire::SEALED,
+        }
+    }
+}
 
 /// Who sent a message, and in which run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,12 +91,18 @@ pub struct MessageBody {
 }
 
 impl MessageHead {
-    /// Its bytes.
+    /// Its bytes in a message of a flow.
     #[must_use]
     pub fn write(&self) -> [u8; HEAD] {
+        self.write_as(DatagramKind::Flow)
+    }
+
+    /// Its bytes in a datagram of this kind.
+    #[must_use]
+    pub fn write_as(&self, kind: DatagramKind) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
         let [low, high] = self.from.to_le_bytes();
-        let first = [MAGIC[0], MAGIC[1], MAGIC[2], MAGIC[3], VERSION, 0, low, high];
+        let first = [MAGIC[0], MAGIC[1], MAGIC[2], MAGIC[3], VERSION, kind.number(), low, high];
         let counts = [self.counter, self.boot, self.run, self.system].map(u64::to_le_bytes);
         let [salt_low, salt_high] = halves(self.salt);
         let words = [first, salt_low, salt_high].into_iter().chain(counts);
@@ -76,14 +112,21 @@ impl MessageHead {
         bytes
     }
 
-    /// Reads the head of a datagram; `None`: it is none of this version, or too short.
+    /// Reads the head of a message of a flow; `None`: it is none of this version, or too short.
     #[must_use]
     pub fn read(datagram: &[u8]) -> Option<MessageHead> {
+        MessageHead::read_as(DatagramKind::Flow, datagram)
+    }
+
+    /// Reads the head of a datagram of this kind; `None`: it is of another kind or version, or has a length that
+    /// none of this kind has.
+    #[must_use]
+    pub fn read_as(kind: DatagramKind, datagram: &[u8]) -> Option<MessageHead> {
         let mut words = datagram.get(..HEAD)?.chunks_exact(8).map(|word| word.try_into().unwrap_or([0; 8]));
         let [first, salt_low, salt_high, rest @ ..]: [[u8; 8]; 7] =
             std::array::from_fn(|_| words.next().unwrap_or([0; 8]));
-        let [a, b, c, d, VERSION, 0, low, high] = first else { return None };
-        if [a, b, c, d] != MAGIC || datagram.len() < LENGTH_MIN {
+        let [a, b, c, d, VERSION, number, low, high] = first else { return None };
+        if [a, b, c, d] != MAGIC || number != kind.number() || !kind.fits(datagram.len()) {
             return None;
         }
         let mut salt = [0; 16];
@@ -203,6 +246,24 @@ mod tests {
                 body.write(&mut again);
                 prop_assert_eq!(again, bytes);
             }
+        }
+    }
+
+    #[test]
+    fn a_head_is_of_one_kind_alone() {
+        let head = MessageHead { from: 1, salt: [3; 16], counter: 9, boot: 1, run: 2, system: 3 };
+        let kinds = [DatagramKind::Flow, DatagramKind::Clock];
+        for (written, read) in kinds.into_iter().flat_map(|written| kinds.map(|read| (written, read))) {
+            let mut datagram = head.write_as(written).to_vec();
+            datagram.resize(sync_wire::SEALED, 0);
+            let found = MessageHead::read_as(read, &datagram);
+            assert_eq!(found, (written == read).then_some(head), "{written:?} as {read:?}");
+        }
+        // A message about clocks has one length.
+        let mut datagram = head.write_as(DatagramKind::Clock).to_vec();
+        for length in [sync_wire::SEALED - 1, sync_wire::SEALED + 1] {
+            datagram.resize(length, 0);
+            assert_eq!(MessageHead::read_as(DatagramKind::Clock, &datagram), None);
         }
     }
 

@@ -11,13 +11,20 @@
 //! | 8-23 | secret and t1 of the request |
 //! | 24-47 | answer: identity of the clock, t2, t3 |
 //! | 48-71 | claim: how far CLOCK_REALTIME is ahead, its error, its timescale |
+//!
+//! Nodes with a key seal these bytes as messages of flows: a head of
+//! [`DatagramKind::Clock`](crate::DatagramKind::Clock) before them, a tag behind them. Then both messages have
+//! [`SEALED`] bytes.
 
 use takt_model::{Span, Time};
 
+use crate::message_wire::{HEAD, TAG};
 use crate::source::{SourceKind, Timescale};
 
 /// Bytes of a message.
 pub const LENGTH: usize = 72;
+/// Bytes of a sealed message: with head and tag.
+pub const SEALED: usize = HEAD + LENGTH + TAG;
 
 const MAGIC: [u8; 4] = *b"tktc";
 const VERSION: u8 = 2;

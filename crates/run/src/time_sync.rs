@@ -9,8 +9,10 @@
 //!   difference, however long threads wait.
 //! - An answer carries the accuracy of the peer's CLOCK_REALTIME, by a program there. Together with
 //!   the accuracy here it is a claim about the difference.
-//! - A request carries a random number. An answer without it counts for nothing. Whoever can read
-//!   the network can forge answers: they are not authenticated.
+//! - A request carries a random number. An answer without it counts for nothing.
+//! - With a key ([`TimeSync::sealed`]) all messages are sealed as those of flows are. Stamps of the kernel stand
+//!   outside of the sealed bytes: each side takes its own. Without a key, whoever can read the network can
+//!   forge answers.
 
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::io;
@@ -22,12 +24,17 @@ use takt_linux::datagram::{BindError, Datagrams, Destination, Sent};
 use takt_model::{Span, Time};
 use takt_net::source::{ClockReport, SourceKind};
 use takt_net::{
-    Claim, ClaimedOffset, Exchange, OffsetInterval, SYNC_LENGTH, SyncClaim, SyncMessage, SyncRequest, TimeTable,
+    Claim, ClaimedOffset, Exchange, OffsetInterval, SYNC_SEALED, SyncClaim, SyncMessage, SyncRequest, TimeTable,
     TimeTableDecision, TimeTableError, TimeTableEvent, TimeTableSpec,
 };
 use thiserror::Error;
 
 use crate::clock_source::{ClockSources, SourcePaths};
+
+mod sealed;
+
+use sealed::SyncSeal;
+pub use sealed::{SyncDrops, SyncSealSpec};
 
 /// Stamps of leaving datagrams that are read at a time.
 const STAMPS: usize = 64;
@@ -76,6 +83,17 @@ pub enum TimeSyncError {
     /// No time between requests.
     #[error("the period of the exchanges is zero; give at least 1ms")]
     Period,
+    /// The kernel gives no random numbers, so messages would share nonces.
+    #[error("the kernel gives no random numbers, which sealed messages need; wait until the machine has started")]
+    Random,
+    /// The peers and their numbers.
+    #[error("sealed exchanges with {peers} peers need the numbers of as many nodes, not of {numbers}")]
+    Numbers {
+        /// The peers.
+        peers: usize,
+        /// The numbers.
+        numbers: usize,
+    },
 }
 
 impl TimeSyncError {
@@ -149,8 +167,9 @@ pub struct TimeSync {
     clock: ClockOf,
     /// Requests of others that were answered.
     served: u64,
-    /// Datagrams that are no such message, or come from nobody who was asked.
-    foreign: u64,
+    /// `None`: messages are not sealed.
+    seal: Option<SyncSeal>,
+    drops: SyncDrops,
     sources: Option<ClockSources>,
     /// Datagrams that the kernel took. `None`: it may have counted one that it refused.
     sent: Option<u32>,
@@ -220,12 +239,26 @@ impl TimeSync {
             clock_id,
             clock,
             served: 0,
-            foreign: 0,
+            seal: None,
+            drops: SyncDrops::default(),
             sources,
             sent,
             arrivals: ArrivalClock::start(),
             decisions: Vec::with_capacity(DECISIONS),
         })
+    }
+
+    /// Seals all messages, and takes none that is not sealed with the same key in the same run.
+    ///
+    /// # Errors
+    /// There is not one number for each peer, or the kernel gives no random numbers.
+    pub fn sealed(mut self, spec: SyncSealSpec) -> Result<TimeSync, TimeSyncError> {
+        let (peers, numbers) = (self.peers.len(), spec.peers.len());
+        if peers != numbers {
+            return Err(TimeSyncError::Numbers { peers, numbers });
+        }
+        self.seal = Some(SyncSeal::new(spec).ok_or(TimeSyncError::Random)?);
+        Ok(self)
     }
 
     /// The address of the socket.
@@ -242,10 +275,17 @@ impl TimeSync {
         self.served
     }
 
-    /// Datagrams so far that are no such message, or come from nobody who was asked.
+    /// Datagrams so far that are no such message, or come from nobody who was asked. Those that a key shows to be
+    /// malformed, forged or replayed do not count here: see [`TimeSync::drops`].
     #[must_use]
     pub fn foreign(&self) -> u64 {
-        self.foreign
+        self.drops.foreign
+    }
+
+    /// Datagrams dropped so far, by reason. Without a key all are foreign.
+    #[must_use]
+    pub fn drops(&self) -> SyncDrops {
+        self.drops
     }
 
     /// The reports of programs on the own CLOCK_REALTIME, at most one of each program.
@@ -311,19 +351,44 @@ impl TimeSync {
 
     fn receive(&mut self) {
         self.transmitted();
-        let mut bytes = [0; SYNC_LENGTH + 1];
+        // A longer datagram is cut to a length that no message has.
+        let mut bytes = [0; SYNC_SEALED + 1];
         // A flood must not keep requests from leaving.
         for _ in 0..64 {
             let Some((length, from, stamp)) = self.socket.receive_asked(&mut bytes) else { break };
             // The later time is the safe one: an interval of an exchange only grows by it.
             let at = (self.clock)(self.arrivals.arrival(stamp).to);
-            match bytes.get(..length).and_then(SyncMessage::read) {
-                Some(SyncMessage::Request(to)) => self.answer(to, &from, at),
-                Some(SyncMessage::Answer { to, clock, received, sent, claim }) => {
-                    self.take(from.address(), (to, clock, claim), [received, sent, at]);
+            let Some(datagram) = bytes.get_mut(..length) else { continue };
+            match self.open(datagram) {
+                Some((SyncMessage::Request(to), _)) => self.answer(to, &from, at),
+                Some((SyncMessage::Answer { to, clock, received, sent, claim }, node)) => {
+                    let Some(place) = self.place(node, from.address()) else {
+                        self.drops.foreign += 1;
+                        continue;
+                    };
+                    self.take(place, (to, clock, claim), [received, sent, at]);
                 }
-                None => self.foreign += 1,
+                None => {}
             }
+        }
+    }
+
+    /// The message of a datagram, and the node that a key proves to have sent it. `None`: the datagram was counted.
+    fn open(&mut self, datagram: &mut [u8]) -> Option<(SyncMessage, Option<u16>)> {
+        if let Some(seal) = &mut self.seal {
+            return seal.open(datagram, &mut self.drops).map(|(node, message)| (message, Some(node)));
+        }
+        let message = SyncMessage::read(datagram);
+        self.drops.foreign += u64::from(message.is_none());
+        message.map(|message| (message, None))
+    }
+
+    /// The peer that has sent an answer. A node with the key is known by its number: with the address alone an
+    /// attacker could pass the answer of one node off as that of another.
+    fn place(&self, node: Option<u16>, from: SocketAddr) -> Option<usize> {
+        match (node, &self.seal) {
+            (Some(node), Some(seal)) => seal.place(node),
+            _ => self.peers.iter().position(|peer| peer.status.address == from),
         }
     }
 
@@ -336,7 +401,7 @@ impl TimeSync {
             peer.due = peer.due.saturating_add(self.period).max(now);
             let sent = (self.clock)(Time::from_ns(monotonic_ns()));
             let request = SyncMessage::Request(SyncRequest { secret: peer.secret, sent });
-            if self.socket.send([&request.write(), &[]], &peer.to, Span::ZERO) == Sent::Yes {
+            if send(&self.socket, self.seal.as_mut(), &request, &peer.to) {
                 peer.status.asked += 1;
                 peer.request = self.sent.map(|number| (number, clocks));
                 self.sent = self.sent.map(|sent| sent.wrapping_add(1));
@@ -361,7 +426,7 @@ impl TimeSync {
         let claim = self.own_claim();
         let sent = (self.clock)(Time::from_ns(monotonic_ns()));
         let answer = SyncMessage::Answer { to, clock: self.clock_id, received, sent, claim };
-        if self.socket.send([&answer.write(), &[]], asker, Span::ZERO) == Sent::Yes {
+        if send(&self.socket, self.seal.as_mut(), &answer, asker) {
             self.served += 1;
             self.sent = self.sent.map(|sent| sent.wrapping_add(1));
         } else {
@@ -382,14 +447,10 @@ impl TimeSync {
 
     fn take(
         &mut self,
-        from: SocketAddr,
+        place: usize,
         (to, clock, claim): (SyncRequest, u64, Option<SyncClaim>),
         [received, sent, at]: [Time; 3],
     ) {
-        let Some(place) = self.peers.iter().position(|peer| peer.status.address == from) else {
-            self.foreign += 1;
-            return;
-        };
         let Some(peer) = self.peers.get_mut(place) else { return };
         if to.secret != peer.secret || peer.secret == 0 {
             peer.status.refused += 1;
@@ -452,6 +513,15 @@ impl TimeSync {
             peer.claim = Some((own.source, theirs.source));
         }
     }
+}
+
+/// Sends a message, sealed if there is a seal. Returns whether the kernel took it.
+fn send(socket: &Datagrams, seal: Option<&mut SyncSeal>, message: &SyncMessage, to: &Destination) -> bool {
+    let sent = match seal {
+        Some(seal) => seal.seal(message).map(|bytes| socket.send([&bytes, &[]], to, Span::ZERO)),
+        None => Some(socket.send([&message.write(), &[]], to, Span::ZERO)),
+    };
+    sent == Some(Sent::Yes)
 }
 
 /// A random number above zero.

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use takt_linux::clock::{monotonic_ns, pause};
 use takt_model::{Lateness, Span, Time};
-use takt_net::{Clock, SyncMessage, SyncRequest};
-use takt_run::time_sync::{TimeSync, TimeSyncError, TimeSyncSpec};
+use takt_net::{Clock, SYNC_SEALED, SyncMessage, SyncRequest};
+use takt_run::time_sync::{SyncDrops, SyncSealSpec, TimeSync, TimeSyncError, TimeSyncSpec};
 
 const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -251,4 +251,130 @@ fn rounds_more_than_a_second_apart_give_narrow_intervals() {
         is_narrow(&one) && is_narrow(&other)
     });
     assert!(narrow, "{:?} {:?}", one.offset(0), other.offset(0));
+}
+
+/// Node `node` of three, with these peers in the order of their addresses.
+fn seal(digit: &str, node: u16, peers: &[u16]) -> SyncSealSpec {
+    let key = digit.repeat(64).parse().unwrap();
+    SyncSealSpec { key, node, peers: peers.to_vec(), nodes: 3, run: 5, system: 6 }
+}
+
+#[test]
+fn sealed_rounds_hold_the_true_difference_and_allocate_nothing() {
+    let (mine, theirs) = (Shifted::new(Span::from_s(7), -40_000), Shifted::new(Span::from_s(50), 90_000));
+    let [one, other] = pair(&mine, &theirs);
+    let (mut one, mut other) = (one.sealed(seal("a", 0, &[1])).unwrap(), other.sealed(seal("a", 1, &[0])).unwrap());
+    let mut rounds = || {
+        for _ in 0..10 {
+            one.round();
+            other.round();
+        }
+    };
+    rounds();
+    let counted = allocation_counter::measure(&mut rounds);
+    assert_eq!(counted.count_total, 0);
+    let truth = |at: Time| mine.at(at).as_ns().cast_signed() - theirs.at(at).as_ns().cast_signed();
+    let (before, known, after) = (now(), one.offset(0).unwrap(), now());
+    let (first, last) = (truth(before), truth(after));
+    assert!(known.low <= first.max(last) && first.min(last) <= known.high, "{known:?} {first} {last}");
+    for side in [&one, &other] {
+        let status = side.peers()[0];
+        assert!(status.answered >= 5 && status.refused == 0 && status.offset.is_some(), "{status:?}");
+        assert_eq!(side.drops(), SyncDrops::default());
+    }
+}
+
+/// Two nodes with different keys, and one without.
+#[test]
+fn nodes_without_the_same_key_learn_nothing() {
+    let clock = || Shifted::new(Span::from_s(7), 0);
+    for key in [Some("b"), None] {
+        let [one, other] = pair(&clock(), &clock());
+        let mut one = one.sealed(seal("a", 0, &[1])).unwrap();
+        let mut other = match key {
+            Some(key) => other.sealed(seal(key, 1, &[0])).unwrap(),
+            None => other,
+        };
+        for _ in 0..10 {
+            one.round();
+            other.round();
+        }
+        assert_eq!((one.served(), other.served()), (0, 0));
+        for side in [&one, &other] {
+            let status = side.peers()[0];
+            assert!(status.asked > 0 && status.answered == 0 && status.offset.is_none(), "{status:?}");
+        }
+        let drops = one.drops();
+        let count = if key.is_some() { drops.forged } else { drops.malformed };
+        assert!(count > 0, "{drops:?}");
+        let others = SyncDrops { forged: 0, malformed: 0, ..drops };
+        assert_eq!(others, SyncDrops::default());
+    }
+}
+
+/// An attacker stands between a node and its peer. It can read, change and repeat datagrams, and send them on to
+/// another node.
+#[test]
+fn an_attacker_on_the_way_moves_no_table() {
+    let attacker = UdpSocket::bind(HERE).unwrap();
+    attacker.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+    let own = TimeSync::bind(&spec(vec![attacker.local_addr().unwrap()])).unwrap();
+    let mut own = own.sealed(seal("a", 0, &[1])).unwrap();
+    let node = |number: u16| {
+        let node = TimeSync::bind(&spec(Vec::new())).unwrap().sealed(seal("a", number, &[])).unwrap();
+        let address = node.address().unwrap();
+        (node, address)
+    };
+    let ((mut peer, peer_at), (mut third, third_at)) = (node(1), node(2));
+    let own_at = own.address().unwrap();
+    let catch = || {
+        let mut bytes = [0; 2 * SYNC_SEALED];
+        let (length, _) = attacker.recv_from(&mut bytes).unwrap();
+        assert_eq!(length, SYNC_SEALED);
+        bytes[..length].to_vec()
+    };
+    let changed = |datagram: &[u8], at: usize| {
+        let mut changed = datagram.to_vec();
+        changed[at] ^= 1;
+        changed
+    };
+    own.round();
+    let request = catch();
+    // The start of the run is foreign, the last byte forged.
+    let attacks = [changed(&request, 40), changed(&request, SYNC_SEALED - 1), request[..SYNC_SEALED - 1].to_vec()];
+    for datagram in attacks.iter().chain([&request, &request]) {
+        attacker.send_to(datagram, peer_at).unwrap();
+    }
+    attacker.send_to(&request, third_at).unwrap();
+    attacker.send_to(&request, own_at).unwrap();
+    // Datagrams of the loopback device are there when a send ends.
+    peer.round();
+    third.round();
+    let wanted = SyncDrops { malformed: 1, foreign: 1, forged: 1, replayed: 1, former: 0 };
+    assert_eq!((peer.served(), peer.drops()), (1, wanted));
+    assert_eq!(third.served(), 1);
+    let (answer, of_third) = (catch(), catch());
+    // The third node's answer has the number of the request, and comes from the address of the peer.
+    for datagram in [&of_third, &changed(&answer, SYNC_SEALED - 1), &changed(&answer, 60)] {
+        attacker.send_to(datagram, own_at).unwrap();
+    }
+    own.round();
+    let wanted = SyncDrops { foreign: 1, forged: 2, replayed: 1, ..SyncDrops::default() };
+    assert_eq!((own.served(), own.drops()), (0, wanted));
+    let status = own.peers()[0];
+    assert_eq!((status.answered, status.refused, status.offset), (0, 0, None));
+    // The true answer counts, once.
+    attacker.send_to(&answer, own_at).unwrap();
+    attacker.send_to(&answer, own_at).unwrap();
+    own.round();
+    let status = own.peers()[0];
+    assert_eq!((status.answered, status.refused, status.offset.is_some()), (1, 0, true));
+    assert_eq!(own.drops(), SyncDrops { replayed: 2, ..wanted });
+}
+
+#[test]
+fn a_seal_needs_the_numbers_of_all_peers() {
+    let own = TimeSync::bind(&spec(Vec::new())).unwrap();
+    let refused = own.sealed(seal("a", 0, &[1])).err();
+    assert!(matches!(refused, Some(TimeSyncError::Numbers { peers: 0, numbers: 1 })), "{refused:?}");
 }

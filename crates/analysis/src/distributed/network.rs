@@ -13,8 +13,8 @@ use crate::report::{as_ns, as_ns_or_null};
 
 /// The largest frame of other traffic that shares are reckoned with: of Ethernet, preamble and gap included.
 pub const OTHER_FRAME: u64 = 1_538;
-/// A message of `clock.sync` on an Ethernet's wire, in bytes.
-const SYNC_FRAME: u64 = 138;
+/// A sealed message of `clock.sync` on an Ethernet's wire, in bytes: 144 in UDP, and 66 of headers, preamble and gap.
+pub const SYNC_FRAME: u64 = 210;
 
 /// A node's share of the network.
 #[derive(Clone, PartialEq, Debug, Serialize)]

@@ -5,11 +5,19 @@ use std::collections::BTreeMap;
 
 use super::flows::{events, observe, random_network, within};
 use super::*;
-use takt_analysis::distributed::network::{SizedNetwork, size_network};
+use takt_analysis::distributed::network::{SYNC_FRAME, SizedNetwork, size_network};
 use takt_analysis::distributed::shares::Weigh;
 use takt_log::{Event, JobKey};
 
 const MBIT: u64 = 1_000_000;
+
+/// The shares count the messages of `clock.sync` as they are on the wire.
+#[test]
+fn a_message_about_clocks_has_the_size_that_shares_count() {
+    // UDP and IPv4, then Ethernet: header, checksum, preamble and gap.
+    let headers = 8 + 20 + 14 + 4 + 8 + 12;
+    assert_eq!(SYNC_FRAME, takt_net::SYNC_SEALED as u64 + headers);
+}
 
 /// A link with another order, late rule, bucket or background traffic than usual in about half of all cases.
 pub(super) fn random_link(dice: &mut Dice) -> Link {

@@ -12,7 +12,7 @@ use takt_model::{NodeId, Span, Time};
 
 use super::{NodeError, NodeLive, Part};
 use crate::clock_source::SourcePaths;
-use crate::time_sync::{TimeSync, TimeSyncSpec};
+use crate::time_sync::{SyncSealSpec, TimeSync, TimeSyncSpec};
 
 /// How often the differences are shown, and is looked whether to stop.
 const TURN: Span = Span::from_ms(20);
@@ -35,7 +35,19 @@ fn open(live: &NodeLive, sources: Option<SourcePaths>) -> Result<Option<TimeSync
         priority: network.priority,
         sources,
     };
-    TimeSync::bind(&spec).map(Some).map_err(|error| NodeError::Socket(error.to_string()))
+    let number = |node: NodeId| node.0 as u16;
+    let sync = TimeSync::bind(&spec).and_then(|sync| match network.key.clone() {
+        Some(key) => sync.sealed(SyncSealSpec {
+            key,
+            node: number(live.plan.node),
+            peers: live.plan.peers().into_iter().map(number).collect(),
+            nodes: live.plan.original.nodes.len(),
+            run: network.start,
+            system: live.plan.digest,
+        }),
+        None => Ok(sync),
+    });
+    sync.map(Some).map_err(|error| NodeError::Socket(error.to_string()))
 }
 
 /// The jobs of `clock.sync`: each is a round of exchanges. So the messages of clocks are part of the
@@ -66,6 +78,16 @@ impl SyncJob {
     fn show(&self, sync: &TimeSync) {
         for (at, node) in self.nodes.iter().enumerate() {
             self.live.set_difference(*node, sync.offset(at));
+        }
+        let (counts, drops) = (&self.live.counts, sync.drops());
+        for (count, dropped) in [
+            (&counts.clock_malformed, drops.malformed),
+            (&counts.clock_foreign, drops.foreign),
+            (&counts.clock_forged, drops.forged),
+            (&counts.clock_replayed, drops.replayed),
+            (&counts.clock_former, drops.former),
+        ] {
+            count.store(dropped, Ordering::Release);
         }
     }
 }

@@ -54,6 +54,7 @@ use outbox::NodeOutbox;
 use payload::Payloads;
 pub(crate) use payload::Ring;
 pub(crate) use plan::{NodePlan, Part};
+pub(crate) use seal::Sealer;
 pub(crate) use table_tasks::{TableJob, TableTasks};
 
 /// Numbers that the table thread counts up.
@@ -96,6 +97,17 @@ counts! {
     overflowed,
     /// Receiving jobs that left datagrams for the next one, for want of budget.
     exhausted,
+    /// Datagrams of the exchange of clocks that are no message of this version, or of an unknown node.
+    clock_malformed,
+    /// Those of another system or of another run, and answers of nodes that were not asked. Without a key also
+    /// those that are malformed.
+    clock_foreign,
+    /// Those that nobody with the key made.
+    clock_forged,
+    /// Those that came again.
+    clock_replayed,
+    /// Those of a process of their sender that a later one has replaced, by its clock.
+    clock_former,
     /// How late a receiving job started at most, in nanoseconds.
     receive_late_ns,
     /// How late a sending job started at most, in nanoseconds.

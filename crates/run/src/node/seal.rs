@@ -2,7 +2,9 @@
 //! share. Pure.
 
 use chacha20poly1305::{AeadInOut as _, KeyInit as _, Tag, XChaCha20Poly1305};
-use takt_net::{MESSAGE_HEAD, MESSAGE_TAG, MessageBody, MessageHead};
+use takt_net::{
+    DatagramKind, MESSAGE_BODY, MESSAGE_HEAD, MESSAGE_TAG, MessageBody, MessageHead, SYNC_SEALED, SyncMessage,
+};
 use thiserror::Error;
 
 /// Bytes of a key.
@@ -57,34 +59,67 @@ impl Sealer {
         self.head.counter += 1;
         self.key.seal(&self.head, body, datagram)
     }
+
+    /// Seals a message about clocks that leaves now.
+    pub(crate) fn seal_sync(&mut self, message: &SyncMessage) -> Option<[u8; SYNC_SEALED]> {
+        self.head.counter += 1;
+        self.key.seal_sync(&self.head, message)
+    }
 }
 
 impl Key {
     /// Writes a sealed datagram that fills `datagram`. Returns `false` if `datagram` is too short.
     #[must_use]
     pub fn seal(&self, head: &MessageHead, body: &MessageBody, datagram: &mut [u8]) -> bool {
-        let Some((first, rest)) = datagram.split_at_mut_checked(MESSAGE_HEAD) else { return false };
-        let Some(length) = rest.len().checked_sub(MESSAGE_TAG).filter(|length| *length >= takt_net::MESSAGE_BODY)
-        else {
-            return false;
-        };
-        let (inside, place) = rest.split_at_mut(length);
-        first.copy_from_slice(&head.write());
+        let end = datagram.len().saturating_sub(MESSAGE_TAG);
+        let inside = datagram.get_mut(MESSAGE_HEAD..end).filter(|inside| inside.len() >= MESSAGE_BODY);
+        let Some(inside) = inside else { return false };
         body.write(inside);
-        let Ok(tag) = self.0.encrypt_inout_detached(&head.nonce().into(), first, inside.into()) else { return false };
-        place.copy_from_slice(&tag);
-        true
+        self.encrypt(DatagramKind::Flow, head, datagram).is_some()
     }
 
     /// Opens a datagram with this head. The bytes change. `None`: nobody with the key made it as it
     /// is.
     #[must_use]
     pub fn open(&self, head: &MessageHead, datagram: &mut [u8]) -> Option<MessageBody> {
+        MessageBody::read(self.decrypt(DatagramKind::Flow, head, datagram)?)
+    }
+
+    /// The sealed datagram of a message about clocks. `None` never happens: the cipher refuses only datagrams
+    /// that are far longer.
+    #[must_use]
+    pub fn seal_sync(&self, head: &MessageHead, message: &SyncMessage) -> Option<[u8; SYNC_SEALED]> {
+        let mut datagram = [0; SYNC_SEALED];
+        datagram.get_mut(MESSAGE_HEAD..SYNC_SEALED - MESSAGE_TAG)?.copy_from_slice(&message.write());
+        self.encrypt(DatagramKind::Clock, head, &mut datagram)?;
+        Some(datagram)
+    }
+
+    /// Opens a message about clocks with this head. The bytes change. `None`: nobody with the key made it as it
+    /// is.
+    #[must_use]
+    pub fn open_sync(&self, head: &MessageHead, datagram: &mut [u8]) -> Option<SyncMessage> {
+        SyncMessage::read(self.decrypt(DatagramKind::Clock, head, datagram)?)
+    }
+
+    /// Encrypts what stands between head and tag, and writes these.
+    fn encrypt(&self, kind: DatagramKind, head: &MessageHead, datagram: &mut [u8]) -> Option<()> {
         let (first, rest) = datagram.split_at_mut_checked(MESSAGE_HEAD)?;
+        let (inside, place) = rest.split_at_mut_checked(rest.len().checked_sub(MESSAGE_TAG)?)?;
+        first.copy_from_slice(&head.write_as(kind));
+        let tag = self.0.encrypt_inout_detached(&head.nonce().into(), first, inside.into()).ok()?;
+        place.copy_from_slice(&tag);
+        Some(())
+    }
+
+    /// Decrypts what stands between head and tag. A head of another kind is not the one that was sealed.
+    fn decrypt<'a>(&self, kind: DatagramKind, head: &MessageHead, datagram: &'a mut [u8]) -> Option<&'a [u8]> {
+        let (_, rest) = datagram.split_at_mut_checked(MESSAGE_HEAD)?;
         let (inside, tag) = rest.split_at_mut_checked(rest.len().checked_sub(MESSAGE_TAG)?)?;
         let tag = Tag::try_from(&*tag).ok()?;
-        self.0.decrypt_inout_detached(&head.nonce().into(), first, (&mut *inside).into(), &tag).ok()?;
-        MessageBody::read(inside)
+        let first = head.write_as(kind);
+        self.0.decrypt_inout_detached(&head.nonce().into(), &first, (&mut *inside).into(), &tag).ok()?;
+        Some(inside)
     }
 }
 
@@ -92,7 +127,7 @@ impl Key {
 mod tests {
     use proptest::prelude::*;
     use takt_model::{TaskId, Time};
-    use takt_net::MESSAGE_MIN;
+    use takt_net::{MESSAGE_MIN, SyncRequest};
 
     use super::*;
 
@@ -122,6 +157,32 @@ mod tests {
             datagram[place] ^= flip;
             let changed = MessageHead::read(&datagram);
             prop_assert_eq!(changed.and_then(|head| key("a").open(&head, &mut datagram)), None);
+        }
+
+        #[test]
+        fn a_sealed_message_about_clocks_opens_and_a_changed_one_does_not(
+            counter in 1..u64::MAX, answer: bool, words in any::<[u64; 5]>(), place in 0..SYNC_SEALED,
+            flip in 1..=255_u8, cut in 0..SYNC_SEALED,
+        ) {
+            let (head, t) = (message(counter).0, Time::from_ns);
+            let to = SyncRequest { secret: words[0], sent: t(words[1]) };
+            let message_of_clocks = match answer {
+                true => SyncMessage::Answer {
+                    to, clock: words[2], received: t(words[3]), sent: t(words[4]), claim: None,
+                },
+                false => SyncMessage::Request(to),
+            };
+            let mut datagram = key("a").seal_sync(&head, &message_of_clocks).unwrap();
+            prop_assert_eq!(MessageHead::read_as(DatagramKind::Clock, &datagram), Some(head));
+            prop_assert_eq!(key("a").open_sync(&head, &mut datagram.to_vec()), Some(message_of_clocks));
+            prop_assert_eq!(key("b").open_sync(&head, &mut datagram.to_vec()), None);
+            prop_assert_eq!(key("a").open_sync(&head, &mut datagram.to_vec()[..cut]), None);
+            // It is no message of a flow, whatever its head says.
+            prop_assert_eq!(MessageHead::read(&datagram), None);
+            prop_assert_eq!(key("a").open(&head, &mut datagram.to_vec()), None);
+            datagram[place] ^= flip;
+            let changed = MessageHead::read_as(DatagramKind::Clock, &datagram);
+            prop_assert_eq!(changed.and_then(|head| key("a").open_sync(&head, &mut datagram)), None);
         }
     }
 

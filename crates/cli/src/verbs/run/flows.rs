@@ -217,6 +217,9 @@ impl Account {
         for (node, ns) in &self.differences {
             let _ = writeln!(text, "clocks: this one - that of \"{node}\" is {}", Lateness::from_ns(*ns));
         }
+        if let Some(drops) = self.clock_drops() {
+            let _ = writeln!(text, "clocks: dropped {drops}");
+        }
         for (node, count) in &self.untimed {
             let _ = writeln!(
                 text,
@@ -238,6 +241,21 @@ impl Account {
             let _ = writeln!(text, "{} exceeded a bound of takt check: {why}", hop.task);
         }
         text
+    }
+
+    /// The datagrams of the exchange of clocks that were dropped; `None`: there were none.
+    fn clock_drops(&self) -> Option<String> {
+        let c = &self.counts;
+        let drops = [
+            (c.clock_malformed, "malformed datagrams"),
+            (c.clock_foreign, "of other runs or systems"),
+            (c.clock_forged, "forged datagrams"),
+            (c.clock_replayed, "replayed datagrams"),
+            (c.clock_former, "of former processes"),
+        ];
+        let told = drops.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+        let told: Vec<String> = told.collect();
+        (!told.is_empty()).then(|| told.join(", "))
     }
 
     pub(super) fn json(&self) -> Value {
@@ -278,6 +296,13 @@ impl Account {
             "send_max_ns": c.send_longest_ns,
             "disturbances": self.disturbances,
             "clocks": self.differences.iter().map(clock).collect::<Vec<_>>(),
+            "clock_datagrams": {
+                "malformed": c.clock_malformed,
+                "foreign": c.clock_foreign,
+                "forged": c.clock_forged,
+                "replayed": c.clock_replayed,
+                "former": c.clock_former,
+            },
             "clocks_unknown": self.untimed.iter().map(untimed).collect::<Vec<_>>(),
             "clock_sources": self.sources.as_deref().map(clock_sources::json),
         })
