@@ -132,7 +132,7 @@ fn sum(terms: &[Term]) -> u128 {
 
 /// Shares of a CPU, in ppm, against a limit.
 fn shares(unit: &Unit, what: &str, pairs: &[(u64, u64)], room: u128) -> Option<Binding> {
-    let other = if unit.fluid { "late jobs, and ordinary threads" } else { "ticks and interrupts" };
+    let other = if unit.fluid { "late work, and ordinary threads" } else { "ticks and interrupts" };
     let name = |i: usize| unit.tasks.get(i).map_or(other, |task| task.name.as_str());
     let mut terms = Vec::with_capacity(pairs.len());
     for (i, pair) in pairs.iter().enumerate() {
