@@ -101,7 +101,7 @@ pub(crate) fn apply(test: TestId, unit: &Unit, carried: &Carried) -> TestReport 
             Err(if component { "needs a component" } else { "the tasks run in a component" }.to_owned())
         }
         _ if forgets(unit, test) => Err(format!(
-            "needs a node on which ordinary threads take nothing, or a test that charges it: {}",
+            "needs a node on which ordinary threads take nothing, or a test with this charge: {}",
             match unit.ordinary {
                 _ if unit.fluid => "density does",
                 Some(Ordinary::Share { .. }) => "qpa and np-edf do",
@@ -400,7 +400,7 @@ fn of_demand(unit: &Unit, demand: Demand, exact: bool, said: impl Fn(Span, Span)
 fn apply_rta(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     one_cpu(unit)?;
     if unit.by_deadline() {
-        return Err("needs levels: here is one level that goes by deadline, which edf-wcrt bounds".to_owned());
+        return Err("needs levels: here the only level goes by deadline, which edf-wcrt bounds".to_owned());
     }
     let mut terms_left = WITNESS_TERMS_MAX;
     let late = |task: &UnitTask, wcrt: Option<Span>| {
@@ -523,11 +523,11 @@ fn unbounded(unit: &Unit, task: &UnitTask, carried: &Carried, analysis: &levels:
         return match sum_ppm(loads.clone()).map(percent) {
             Some(load) if load == "100 %" => {
                 let when = one_too_much(loads, 1).map_or("some centuries".to_owned(), |t| ns(t).to_string());
-                format!("it and all that can go before it need 1ns in each {when} more than the whole CPU")
+                format!("the task and all tasks that can go before it need 1ns in each {when} more than the whole CPU")
             }
             load => {
                 let load = load.unwrap_or("more than 100 %".to_owned());
-                format!("it and all that can go before it need {load} of the CPU")
+                format!("the task and all tasks that can go before it need {load} of the CPU")
             }
         };
     }
@@ -539,8 +539,8 @@ fn unbounded(unit: &Unit, task: &UnitTask, carried: &Carried, analysis: &levels:
     }
     let may_shift = |other: &UnitTask| other.j > 0 || other.b > 0 || carried.release(other.id) != Some(0);
     if load == Some(Ordering::Equal) && (unit.ordinary.is_some() || before().any(may_shift)) {
-        return "it and all that can go before it need the whole CPU, and blocking or release jitter come on \
-             top: its busy window never ends"
+        return "the task and all tasks that can go before it need the whole CPU, and blocking or release jitter come \
+                on top: its busy window never ends"
             .to_owned();
     }
     match analysis.stop(task.level) {

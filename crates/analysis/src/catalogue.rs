@@ -76,7 +76,7 @@ tests! {
     NpEdf => { "np-edf", Exact,
         "h(t) + max { C_j - 1 : D_j > t } <= t for every t: EDF where a started job runs to its end; exact for \
          sporadic tasks without jitter, blocking or costs.",
-        "one CPU, one deadline level that is not preemptive, without shifts; any deadlines",
+        "one CPU, one non-preemptive deadline level without shifts; any deadlines",
         "pseudo-polynomial, as qpa between every two deadlines",
         "K. Jeffay, D. Stanat, C. Martel: On Non-Preemptive Scheduling of Periodic and Sporadic Tasks, RTSS \
          1991; L. George, N. Rivierre, M. Spuri, INRIA RR-2966, 1996, Theorem 7" }
@@ -119,8 +119,8 @@ tests! {
          Platforms, ECRTS 2005, Theorem 7; fixed priorities: OPODIS 2005" }
     /// The same with slack fed back.
     BclIterative => { "bcl-iterative", Sufficient,
-        "bcl, with the slack that tasks are proven to have fed back into it; accepts all that bcl accepts, and \
-         bounds response times.",
+        "bcl with feedback: each round uses the slack that the round before proved; accepts every set that bcl \
+         accepts, and bounds response times.",
         "several CPUs that every task may use, edf or all levels fifo, deadline <= period, no blocking",
         "O(n^2) a round, mostly a handful of rounds",
         "M. Bertogna, M. Cirinei, G. Lipari: Schedulability Analysis of Global Scheduling Algorithms on \
@@ -159,8 +159,8 @@ tests! {
          with a sound cut-off" }
     /// Forced-forward demand.
     FfDbf => { "ff-dbf", Sufficient,
-        "Holds the demand of jobs that are served at some speed sigma from their release against what m CPUs \
-         then surely do, under global EDF; accepts all that gfb accepts.",
+        "Compares the demand of jobs that run at some speed sigma from their release with the least work of m CPUs, \
+         under global EDF; accepts every set that gfb accepts.",
         "several CPUs that every task may use, one preemptive deadline level without shifts, deadline <= \
          period, no blocking",
         "pseudo-polynomial, a handful of O(n) points for each sigma in practice",
@@ -168,8 +168,8 @@ tests! {
          Schedulability Analysis, RTS 46(1), 2010, Theorem 5" }
     /// Exhaustive search.
     Exact => { "exact", Exact,
-        "Follows the one schedule of periodic tasks from their offsets until it repeats; searches all states \
-         that small sporadic sets reach, with arrivals on the grid of their times, for a miss.",
+        "Follows the schedule of periodic tasks from their offsets until it repeats; searches all states of small \
+         sporadic sets, with arrivals on the grid of their times, for a miss.",
         "edf or all levels fifo, tasks without jitter, blocking, costs or predecessors, deadline <= period",
         "100,000 jobs or 20,000 states at most; states are searched only when asked (--test exact, --all)",
         "T. P. Baker, M. Cirinei: Brute-Force Determination of Multiprocessor Schedulability for Sets of \
@@ -177,15 +177,15 @@ tests! {
     /// Devi and Anderson's tardiness bound.
     TardinessDa => { "tardiness-da", Sufficient,
         "Bounds response times under global EDF, whether or not deadlines are kept.",
-        "several CPUs that every task may use, one preemptive deadline level without shifts whose late jobs \
-         continue, deadline = period, U <= m, no jitter, blocking or predecessors",
+        "several CPUs that every task may use, one preemptive deadline level without shifts, late jobs continue, \
+         deadline = period, U <= m, no jitter, blocking or predecessors",
         "O(n log n)",
         "U. Devi, J. Anderson: Tardiness Bounds under Global EDF Scheduling on a Multiprocessor, RTS 38, 2008, \
          Theorem 2" }
     /// Compliant vectors.
     TardinessCva => { "tardiness-cva", Sufficient,
         "Bounds response times under global EDF and gel (G-FL too), whether or not deadlines are kept.",
-        "several CPUs that every task may use, one preemptive deadline or gel level whose late jobs continue, \
+        "several CPUs that every task may use, one preemptive deadline or gel level, late jobs continue, \
          any deadlines, U <= m, no jitter, blocking or predecessors",
         "a fixed point, O(n log n) a round",
         "J. Erickson, J. Anderson, B. Ward: Fair Lateness Scheduling: Reducing Maximum Lateness in G-EDF-like \
@@ -201,7 +201,7 @@ tests! {
     /// A task alone in a constant-bandwidth server.
     Cbs => { "cbs", Sufficient,
         "Bounds the response, and the jobs pending, of one task alone in a constant-bandwidth server, hard or soft.",
-        "a component with one task and a server cbs or cbs-hard with a period and a budget, edf on one CPU above it",
+        "a component with one task and a server cbs or cbs-hard with a period and a budget, under edf on one CPU",
         "O(Q / gcd(C, Q)), at most 10^6 jobs, then a bound in closed form",
         "L. Abeni, G. Buttazzo: Integrating Multimedia Applications in Hard Real-Time Systems, RTSS 1998; N. \
          Manica et al.: Schedulable Device Drivers, OSPERT 2010, Section II, whose Eq. 2 is not sound" }
@@ -248,7 +248,7 @@ tests! {
          2015, Eq. 5-9, 12, 13" }
     /// The kernel's admission control.
     Linux => { "linux", Exact,
-        "What sched_setattr would answer to these tasks: SCHED_DEADLINE limits and bandwidth per root domain, \
+        "The answer of sched_setattr to these tasks: SCHED_DEADLINE limits and bandwidth per root domain, \
          in the kernel's arithmetic; SCHED_FIFO's 99 priorities.",
         "--linux; scopes of their own that do not decide schedulability",
         "O(n)",

@@ -197,7 +197,7 @@ fn restrictions(system: &System, tests: &[TestReport]) -> Vec<String> {
         warnings.push(format!(
             "{}: the kernel may give ordinary threads {taken} of each {period} of a CPU (ticks are {tick} apart), \
              {why}; it is charged, {how}. \
-             Switch it off (docs/reference/tests/linux.md), or state what it takes as costs.ordinary",
+             Switch it off (docs/reference/tests/linux.md), or state its time as costs.ordinary",
             test.scope
         ));
     }
@@ -259,7 +259,7 @@ pub fn equally_critical(system: &System) -> Vec<String> {
         {
             warnings.push(format!(
                 "strategy \"{name}\" goes by criticality, and all tasks of {whose} are critical, which is the \
-                 default; write criticality = \"low\" into those that are not"
+                 default; write criticality = \"low\" into the others"
             ));
         }
     };

@@ -261,7 +261,7 @@ pub(crate) fn stopped(system: &System, node: NodeId, machine: &LinuxMachine) -> 
         let most = needs.map_or(String::new(), |needs| format!(", up to {needs}"));
         short.then(|| {
             format!(
-                "task \"{}\": with what costs add to it a job may need more than the runtime of {runtime} that \
+                "task \"{}\": with its costs a job may need more than the runtime of {runtime} that \
                  the kernel is asked for{most}, and is stopped then until its next period; take a larger --margin",
                 task.name
             )

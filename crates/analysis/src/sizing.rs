@@ -199,8 +199,8 @@ fn size_one(
         Ok(start) => start,
         Err(_) if tree.reserves(id) => {
             return Err(not_covered(format!(
-                "a server \"{}\" for one task is sized for a given period or budget; give it one, best a period \
-                 that divides that of the task",
+                "a server \"{}\" for one task is sized for a given period or budget; give one of them, best a period \
+                 that divides the task's period",
                 component.server.name()
             )));
         }

@@ -91,7 +91,8 @@ fn an_overload_is_told_by_its_excess_where_percentages_do_not_differ() {
     let tick = Costs { tick: Span::from_ns(1), tick_period: Span::from_s(3600), ..Costs::NONE };
     system.nodes[0].costs = Some(tick);
     let report = plain(&system);
-    let why = "no bound for \"a\": it and all that can go before it need 1ns in each 3600s more than the whole CPU";
+    let why = "no bound for \"a\": the task and all tasks that can go before it need 1ns in each 3600s more than the \
+               whole CPU";
     assert!(report.tests.iter().any(|test| test.verdict.why() == why), "{report:#?}");
 }
 

@@ -580,7 +580,7 @@ pub unsafe extern "C" fn takt_channel_history(
         let channel = unsafe { object(channel, "the channel") }?;
         // SAFETY: as above.
         let pattern = unsafe { object(pattern, "the pattern") }?.pattern();
-        let show = show.ok_or_else(|| CallError::invalid("what shows the events is a null pointer"))?;
+        let show = show.ok_or_else(|| CallError::invalid("the function that shows the events is a null pointer"))?;
         channel.channel.history(pattern, |event| {
             let event = takt_event::of(event);
             // SAFETY: as above; the event lives during the call.

@@ -9,6 +9,8 @@ mod args;
 mod clock_sources;
 mod failure;
 mod input;
+#[cfg(test)]
+mod literals;
 mod live;
 #[cfg(test)]
 mod mentions;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Command, CommandFactory as _};
 
 use crate::args;
+use crate::literals::literals;
 
 /// Programs whose options messages name, too.
 const OTHERS: [&str; 8] =
@@ -30,52 +31,6 @@ fn options(command: &Command) -> BTreeMap<String, BTreeSet<String>> {
         (verb.get_name().to_owned(), own(verb).into_iter().chain(actions.flat_map(own)).chain(common.clone()).collect())
     };
     command.get_subcommands().map(of_verb).collect()
-}
-
-/// The string literals of a source file, with escapes as they stand; comments and characters are left out.
-fn literals(source: &str) -> Vec<&str> {
-    let mut found = Vec::new();
-    let mut rest = source;
-    let after = |text: &'_ str, end: &str| text.find(end).map_or(text.len(), |at| at + end.len());
-    while let Some(at) = rest.find(['"', '/', '\'', 'r']) {
-        let word = rest[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_') && !rest[..at].ends_with('b');
-        rest = &rest[at..];
-        let hashes = rest[1..].len() - rest[1..].trim_start_matches('#').len();
-        let skip = if rest.starts_with("//") {
-            after(rest, "\n")
-        } else if rest.starts_with("/*") {
-            after(rest, "*/")
-        } else if rest.starts_with('r') && !word && rest[1 + hashes..].starts_with('"') {
-            let body = &rest[hashes + 2..];
-            let end = format!("\"{}", "#".repeat(hashes));
-            found.push(&body[..body.find(&end).unwrap_or(body.len())]);
-            hashes + 2 + after(body, &end)
-        } else if let Some(body) = rest.strip_prefix('"') {
-            let mut escaped = false;
-            let end = body.find(|c| {
-                let before = escaped;
-                escaped = c == '\\' && !before;
-                c == '"' && !before
-            });
-            let end = end.unwrap_or(body.len());
-            found.push(&body[..end]);
-            end + 2
-        } else if let Some(body) = rest.strip_prefix('\'') {
-            // A character, or a lifetime.
-            match body.strip_prefix('\\') {
-                Some(escape) => 2 + escape.chars().next().map_or(0, char::len_utf8) + after(&escape[1..], "'"),
-                None => body
-                    .chars()
-                    .next()
-                    .filter(|c| body[c.len_utf8()..].starts_with('\''))
-                    .map_or(1, |c| c.len_utf8() + 2),
-            }
-        } else {
-            1
-        };
-        rest = rest.get(skip..).unwrap_or_default();
-    }
-    found
 }
 
 fn named(text: &str) -> impl Iterator<Item = (usize, &str)> {
@@ -163,14 +118,7 @@ fn messages_name_only_verbs_and_options_that_exist() {
     for path in &sources {
         let source = fs::read_to_string(path).expect("a source file");
         let name = path.display();
-        for literal in literals(&source) {
-            // A line that goes on after a backslash, and quotes within.
-            let text: Vec<&str> = literal
-                .split("\\\n")
-                .enumerate()
-                .map(|(i, line)| if i > 0 { line.trim_start() } else { line })
-                .collect();
-            let text = text.concat().replace("\\\"", "\"").replace("\\n", "\n");
+        for (_, text) in literals(&source) {
             found.extend(wrong(&text, &verbs).into_iter().map(|what| format!("{name}: {what}: {text}")));
         }
     }
@@ -181,7 +129,7 @@ fn messages_name_only_verbs_and_options_that_exist() {
         found.extend(wrong(&text, &verbs).into_iter().map(|what| format!("takt {name} --help: {what}")));
     }
     assert!(sources.len() > 300, "{} sources", sources.len());
-    assert!(found.is_empty(), "what messages name does not exist:\n{}", found.join("\n"));
+    assert!(found.is_empty(), "messages name verbs or options that do not exist:\n{}", found.join("\n"));
 }
 
 #[test]
@@ -193,10 +141,12 @@ fn mentions_of_missing_verbs_and_options_are_found() {
             b"--al\"l") }
     "##;
     let literals = literals(source);
-    assert_eq!(literals, ["give each CPU its tasks (takt place)", "or \"takt size SYSTEM --budget\"", "--al\\\"l"]);
+    let expected =
+        [(3, "give each CPU its tasks (takt place)"), (3, "or \"takt size SYSTEM --budget\""), (4, "--al\"l")];
+    assert_eq!(literals, expected.map(|(line, text)| (line, text.to_owned())));
     let all = |text: &str| wrong(text, &verbs);
-    assert_eq!(all(literals[0]), ["takt place"]);
-    assert_eq!(all(literals[1]), ["takt size --budget"], "an option, but of others");
+    assert_eq!(all(&literals[0].1), ["takt place"]);
+    assert_eq!(all(&literals[1].1), ["takt size --budget"], "an option, but of others");
     assert_eq!(all("say --no-such-thing"), ["--no-such-thing"]);
     assert!(all("use `takt check --all`, sudo takt run FILE -- ls --color; what takt does; var(--c)").is_empty());
     assert!(all("takt does not know; (takt sim --seed 7)").is_empty());

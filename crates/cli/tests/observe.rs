@@ -395,12 +395,12 @@ fn system_calls_of_other_machines() {
     }
     let (status, answer, said) = observed("trace", text(999).as_bytes(), &[]);
     assert_eq!((status, answer["tasks"].as_array().map(Vec::len)), (Some(0), Some(0)), "{said}");
-    assert!(said.contains("none of 30 system calls in which a thread slept is one of x86-64"), "{said}");
+    assert!(said.contains("none of 30 system calls in which a thread slept is a waiting call of x86-64"), "{said}");
     let (_, answer, said) = observed("trace", text(115).as_bytes(), &["--abi", "arm64"]);
     assert_eq!((completed(&answer), said.as_str()), (29.into(), ""));
     // The wrong one, and names that nobody has: the empty table has a reason.
     for (arguments, says) in [
-        (["--abi", "x86-64"], "none of 30 system calls in which a thread slept is one of x86-64"),
+        (["--abi", "x86-64"], "none of 30 system calls in which a thread slept is a waiting call of x86-64"),
         (["--abi", "x86-64"], "note: no thread has a job"),
         (["--comm", "nosuch"], "note: no thread that the options name has a job"),
     ] {

@@ -1,10 +1,16 @@
-//! How plain the prose of the project reads: Markdown and the comments of Rust and C, by folder.
+//! How plain the prose of the project reads: Markdown and the comments of Rust and C, by folder. The messages of all
+//! crates are measured together: the string literals of their sources, without tests.
 //!
 //! A riddle is a sentence that opens with a word of [`OPENERS`], or that holds three or more of [`PRONOUNS`].
 //! A sentence has at least four words. Code between backticks counts as one word.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+
+use literals::literals;
+
+#[path = "../src/literals.rs"]
+mod literals;
 
 const OPENERS: [&str; 8] = ["what", "who", "whose", "whatever", "whoever", "where", "that", "of"];
 const PRONOUNS: [&str; 11] =
@@ -13,12 +19,51 @@ const PRONOUNS: [&str; 11] =
 /// The most of each fault: riddles and sentences above 30 words in percent, and lines above 120 characters.
 const TARGET: (f64, f64, usize) = (3.0, 5.0, 0);
 
+#[derive(Default)]
+struct Prose {
+    sentences: usize,
+    riddles: usize,
+    long: usize,
+    wide: usize,
+    /// Places and their scores. A high score is bad.
+    places: Vec<(usize, String)>,
+}
+
+impl Prose {
+    fn read(&mut self, path: &Path, number: usize, paragraph: &str) {
+        for sentence in sentences(paragraph) {
+            let (words, pronouns, opener) = measure(&sentence);
+            self.sentences += 1;
+            self.riddles += usize::from(opener || pronouns >= 3);
+            self.long += usize::from(words > 30);
+            let score = words + 6 * pronouns + if opener { 15 } else { 0 };
+            self.places.push((score, format!("{}:{number}: {sentence}", path.display())));
+        }
+    }
+
+    /// The shares and the worst places if a share is above its target, else nothing.
+    fn failure(mut self, name: &str) -> String {
+        let percent = |n: usize| 100.0 * n as f64 / self.sentences.max(1) as f64;
+        let found = (percent(self.riddles), percent(self.long), self.wide);
+        if found.0 <= TARGET.0 && found.1 <= TARGET.1 && found.2 <= TARGET.2 {
+            return String::new();
+        }
+        let mut failure =
+            format!("\n{name}: riddles %, long sentences %, wide lines: {found:.1?}; at most {TARGET:?}\n");
+        self.places.sort_by(|a, b| b.cmp(a));
+        for (_, place) in self.places.iter().take(10) {
+            let _ = writeln!(failure, "  {}", place.chars().take(240).collect::<String>());
+        }
+        failure
+    }
+}
+
 #[test]
 fn prose_is_plain() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut failures = String::new();
+    let mut failures = messages(&root).failure("messages");
     for folder in folders(&root) {
-        let (mut total, mut riddles, mut long, mut wide, mut worst) = (0, 0, 0, 0, Vec::new());
+        let mut prose = Prose::default();
         for path in files(&root, &folder) {
             let text = std::fs::read_to_string(root.join(&path)).unwrap();
             let mut output = false;
@@ -30,41 +75,52 @@ fn prose_is_plain() {
                 let excepted = excepted || output && !line.starts_with("$ ");
                 let conflict = line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> ");
                 if conflict || (line.chars().count() > 120 && !excepted) {
-                    wide += 1;
-                    worst
-                        .push((if conflict { 1000 } else { 40 }, format!("{}:{}: {line}", path.display(), number + 1)));
+                    prose.wide += 1;
+                    let score = if conflict { 1000 } else { 40 };
+                    prose.places.push((score, format!("{}:{}: {line}", path.display(), number + 1)));
                 }
             }
             for (number, paragraph) in paragraphs(&text, path.extension().is_some_and(|e| e == "md")) {
-                for sentence in sentences(&paragraph) {
-                    let (words, pronouns, opener) = measure(&sentence);
-                    total += 1;
-                    riddles += usize::from(opener || pronouns >= 3);
-                    long += usize::from(words > 30);
-                    let score = words + 6 * pronouns + if opener { 15 } else { 0 };
-                    worst.push((score, format!("{}:{number}: {sentence}", path.display())));
-                }
+                prose.read(&path, number, &paragraph);
             }
         }
-        let percent = |n: usize| 100.0 * n as f64 / f64::from(total.max(1));
-        let found = (percent(riddles), percent(long), wide);
-        if found.0 > TARGET.0 || found.1 > TARGET.1 || found.2 > TARGET.2 {
-            let name = folder.display();
-            let _ = writeln!(
-                failures,
-                "\n{name}: riddles %, long sentences %, wide lines: {found:.1?}; at most {TARGET:?}"
-            );
-            worst.sort_by(|a, b| b.cmp(a));
-            for (_, place) in worst.iter().take(10) {
-                let _ = writeln!(failures, "  {}", place.chars().take(240).collect::<String>());
-            }
-        }
+        failures += &prose.failure(&folder.to_string_lossy());
     }
     assert!(
         failures.is_empty(),
         "Rewrite the places below: one idea per sentence, the subject first, the field's terms, lines of 100 \
          characters.\n{failures}"
     );
+}
+
+/// The string literals of the crates' sources, without those of tests.
+fn messages(root: &Path) -> Prose {
+    let mut messages = Prose::default();
+    for path in files(root, Path::new("crates")) {
+        let source = path.components().nth(2).is_some_and(|part| part.as_os_str() == "src");
+        let rust = path.extension().is_some_and(|e| e == "rs");
+        if !source || !rust || path.to_string_lossy().contains("tests") {
+            continue;
+        }
+        let text = std::fs::read_to_string(root.join(&path)).unwrap();
+        for (first, literal) in literals(text.split("mod tests {").next().unwrap_or_default()) {
+            for (number, paragraph) in paragraphs(&message(&literal), true) {
+                messages.read(&path, first + number - 1, &paragraph);
+            }
+        }
+    }
+    messages
+}
+
+/// A literal with `X` for each placeholder, and without examples: lines that begin with two spaces.
+fn message(literal: &str) -> String {
+    let lines = literal.lines().map(|line| if line.starts_with("  ") { "" } else { line });
+    let mut text = lines.collect::<Vec<_>>().join("\n");
+    while let Some(end) = text.find('}') {
+        let Some(start) = text[..end].rfind('{') else { break };
+        text.replace_range(start..=end, "X");
+    }
+    text
 }
 
 /// Folders that are measured by themselves: each crate, each other folder at the top, and the top itself.

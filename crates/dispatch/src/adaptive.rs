@@ -135,7 +135,7 @@ impl Adaptive {
         let last = plan.modes.len();
         if self.calm.max(self.guard) > last || self.calm.min(self.guard) != 0 || self.calm == self.guard {
             return Some(format!(
-                "plans {} and {} are to be the node's strategy (0), with which it begins, and one of its modes \
+                "plans {} and {} are to be the node's strategy at the start (0) and one of its modes \
                  (1 to {last})",
                 self.calm, self.guard
             ));

@@ -94,7 +94,7 @@ pub enum Anomaly {
     },
     /// An operation comes after others and names none.
     #[error(
-        "operation \"{operation}\" arrives after others and names none; name what it comes after, or give it a \
+        "operation \"{operation}\" arrives after others and names none; name its predecessors, or give it a \
          period or a distance"
     )]
     NoPredecessor {
@@ -190,7 +190,10 @@ pub enum Anomaly {
         present: String,
     },
     /// A mode gives a period to an operation without a period of its own.
-    #[error("mode \"{mode}\" gives a period to operation \"{operation}\", which comes after others; give it to those")]
+    #[error(
+        "mode \"{mode}\" gives a period to operation \"{operation}\", which comes after others; give the period to \
+         those"
+    )]
     RateOfFollower {
         /// The mode.
         mode: String,
@@ -200,7 +203,7 @@ pub enum Anomaly {
     /// An operation waits for several operations that a mode moves apart.
     #[error(
         "operation \"{operation}\" waits for \"{first}\" and \"{other}\", which have different offsets and \
-         change with a mode: a switch between them would pair what does not belong together; give them one offset"
+         change with a mode: a switch between them would pair what does not belong together; give them the same offset"
     )]
     PartedJoin {
         /// The operation.
@@ -223,7 +226,7 @@ pub enum Anomaly {
     },
     /// An operation lacks the priority that its level needs.
     #[error(
-        "operation \"{operation}\" has no priority, which strategy \"{strategy}\" needs; give it one, 1 is the \
+        "operation \"{operation}\" has no priority, which strategy \"{strategy}\" needs; give it a priority, 1 is the \
          most important"
     )]
     NoPriority {
@@ -349,7 +352,7 @@ pub enum Anomaly {
     /// A job of a critical operation can be rejected although none is late.
     #[error(
         "critical operation \"{operation}\" may have {needed} jobs at once though none is late, and its backlog \
-         is {backlog}: the next one would be rejected; give it a backlog of {needed}, or none, or an earlier \
+         is {backlog}: the next job would be rejected; give it a backlog of {needed}, or none, or an earlier \
          deadline (also to the operations before it)"
     )]
     Backlog {

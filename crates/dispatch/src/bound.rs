@@ -58,9 +58,9 @@ pub fn beyond(plan: &Plan, bound: Option<Bound>) -> Vec<String> {
     let percent = |ppm: u64| format!("{:.1} %", ppm as f64 / 10_000.0);
     let sentence = |(cpu, ppm): (u32, u64)| {
         format!(
-            "the operations of CPU {cpu} may use {} of it, and real-time threads may use {} ({by}): once they have \
-             used that up, they wait for ordinary threads, whatever their deadlines; see \"takt doctor\", \
-             rt-throttling and fair-server",
+            "the operations of CPU {cpu} may use {} of it, and real-time threads may use {} ({by}): once this is used \
+             up, they wait for ordinary threads, even past their deadlines; see \"takt doctor\", rt-throttling and \
+             fair-server",
             percent(ppm),
             percent(most)
         )

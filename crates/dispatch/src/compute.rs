@@ -168,7 +168,7 @@ fn unserved(system: &System, node: NodeId, spec: &NodeSpec) -> Vec<Anomaly> {
         anomalies.push(unsupported("component", &component.name, "it has no servers; take its tasks out of it"));
     }
     for flow in system.flows.iter().filter(|flow| flow.path.contains(&node)) {
-        anomalies.push(unsupported("flow", &flow.name, "it dispatches tasks and chains of one node; remove it"));
+        anomalies.push(unsupported("flow", &flow.name, "it dispatches tasks and chains of one node; remove the flow"));
     }
     if spec.receive.is_some() || spec.send.is_some() {
         let why = "its receive and send tasks belong to flows; remove them";

@@ -211,7 +211,7 @@ fn all_errors_of_operations_are_reported_together() {
             "priority 0 of operation \"a\" is out of range; 1 is the most important",
             "backlog 0 of operation \"a\" is out of range; at least 1 job must find a place",
             "cpu 2 of operation \"a\" is out of range; the set \"set\" has only CPU 0",
-            "operation \"alone\" arrives after others and names none; name what it comes after, or give it a \
+            "operation \"alone\" arrives after others and names none; name its predecessors, or give it a \
              period or a distance",
             "operation \"both\" comes after others and has a period or a distance of its own; keep one of the two",
             "operation \"lost\" comes after \"nobody\", which does not exist; add it, or correct the name",
@@ -223,11 +223,13 @@ fn all_errors_of_operations_are_reported_together() {
              the others",
             "operation \"joined\" comes after \"twin\" with period 10ms and \"late\" with period 20ms; they \
              must have one period",
-            "operation \"\" has no priority, which strategy \"fp\" needs; give it one, 1 is the most important",
-            "operation \"new\\nline\" has no priority, which strategy \"fp\" needs; give it one, 1 is the most \
+            "operation \"\" has no priority, which strategy \"fp\" needs; give it a priority, 1 is the most important",
+            "operation \"new\\nline\" has no priority, which strategy \"fp\" needs; give it a priority, 1 is the most \
              important",
-            "operation \"twin\" has no priority, which strategy \"fp\" needs; give it one, 1 is the most important",
-            "operation \"late\" has no priority, which strategy \"fp\" needs; give it one, 1 is the most important",
+            "operation \"twin\" has no priority, which strategy \"fp\" needs; give it a priority, 1 is the most \
+             important",
+            "operation \"late\" has no priority, which strategy \"fp\" needs; give it a priority, 1 is the most \
+             important",
             "critical operations need 335 % of CPU 0, and may have 100 %; lower their rates or wcets, move \
              some to another CPU, or call fewer critical",
             "wcet 21ms of operation \"late\" exceeds its deadline 20ms; shorten it, or give it more time",
@@ -456,7 +458,8 @@ fn unsupported_features_of_a_system_are_named() {
         said_of(&system),
         [
             "component \"box\" cannot be dispatched by this version: it has no servers; take its tasks out of it",
-            "flow \"put\" cannot be dispatched by this version: it dispatches tasks and chains of one node; remove it",
+            "flow \"put\" cannot be dispatched by this version: it dispatches tasks and chains of one node; remove \
+             the flow",
             "node \"n\" cannot be dispatched by this version: its receive and send tasks belong to flows; remove them",
             "sections of task \"a\" cannot be dispatched by this version: the kernel preempts it for more \
              important levels anywhere; remove final-section and sections",

@@ -413,14 +413,15 @@ fn a_plan_that_agrees_in_names_alone_is_refused() {
         dispatching.stop(&mut NullSink).unwrap();
         Some(refused)
     };
-    let advice = "in the dispatcher's plan; it subscribed with another one: subscribe with the plan that is dispatched";
+    let advice = "in the dispatcher's plan; it subscribed with another plan: subscribe with the plan that is \
+                  dispatched";
     let Some(timer) = refused(Operation::periodic("one", Span::from_s(1)).wcet(Span::from_ns(1))) else { return };
     let released = "operation \"one\" is released by a timer or by the end of others; a consumer must be sporadic, \
                     or released by events (Plan::released_by_events)";
     assert_eq!(timer, format!("{released}, {advice}"));
     assert_eq!(
         refused(sporadic("one").backlog(5)).unwrap(),
-        "operation \"one\" has a backlog of 5 in the dispatcher's plan, and subscribed with one that gives it 4: \
+        "operation \"one\" has a backlog of 5 in the dispatcher's plan, and subscribed with a plan that gives 4: \
          subscribe with the plan that is dispatched"
     );
     assert_eq!(

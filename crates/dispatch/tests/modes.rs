@@ -562,7 +562,7 @@ fn errors_of_modes_are_reported() {
 the start speaks of operation \"nobody\", which does not exist; add it, or correct the name
 a second mode is called \"landing\"; give each its own name
 mode \"torn\" leaves out \"display\" and not \"route\", of the same chain; a chain takes part as a whole or not at all
-mode \"torn\" gives a period to operation \"display\", which comes after others; give it to those
+mode \"torn\" gives a period to operation \"display\", which comes after others; give the period to those
 mode \"torn\" speaks of operation \"none\", which does not exist; add it, or correct the name
 the name of a mode is empty; give it one
 mode \"\" has no operation to dispatch; add at least one"

@@ -419,8 +419,8 @@ fn hint(file: &str, error: &io::Error) -> &'static str {
             "; only root, or who the group was delegated to, may make groups in it"
         }
         ("tasks" | "cgroup.threads", Some(libc::EINVAL)) => {
-            "; the kernel moves no threads that it has bound to a CPU, and no SCHED_FIFO thread to a group \
-             without a budget for it"
+            "; the kernel moves no threads that it has bound to a CPU, and no SCHED_FIFO thread to a group without a \
+             real-time budget"
         }
         ("cpu.rt_runtime_us", Some(libc::EINVAL)) => "; the groups above have not that much left for real-time threads",
         ("cpu.cfs_quota_us", Some(libc::EINVAL)) => "; a group above is limited to less",

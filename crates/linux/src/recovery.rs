@@ -34,7 +34,7 @@ pub enum RecoveryError {
         cause: String,
     },
     /// Repairing failed; the state file stays.
-    #[error("what process {pid} left behind could not be undone: {cause}")]
+    #[error("the changes of process {pid} could not be undone: {cause}")]
     Undo {
         /// The dead process.
         pid: u32,

@@ -98,8 +98,8 @@ pub enum SchedError {
     },
     /// The CPU cgroup of the process has no real-time budget (CONFIG_RT_GROUP_SCHED).
     #[error(
-        "{class} was refused: the CPU cgroup {group} has cpu.rt_runtime_us = 0; write a budget to it, or move \
-         the shell to a group that has one"
+        "{class} was refused: the CPU cgroup {group} has cpu.rt_runtime_us = 0; write a budget to it, or move the \
+         shell to a group with a budget"
     )]
     RtGroup {
         /// The requested class.
@@ -569,7 +569,7 @@ mod tests {
         assert_eq!(
             said(&FIFO, libc::EPERM, &grouped),
             "SCHED_FIFO priority 42 was refused: the CPU cgroup /sys/fs/cgroup/cpu/x has cpu.rt_runtime_us = 0; \
-             write a budget to it, or move the shell to a group that has one"
+             write a budget to it, or move the shell to a group with a budget"
         );
         assert_eq!(
             said(&DEADLINE, libc::EPERM, &facts()),

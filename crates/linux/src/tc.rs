@@ -135,7 +135,7 @@ pub enum NetError {
     },
     /// The kernel took something else than was asked.
     #[error(
-        "device {device} did not take the classes as they were asked for ({}); it has what it had before",
+        "device {device} did not take the classes as they were asked for ({}); its former settings are back",
         differences.join(", ")
     )]
     Differs {
@@ -146,8 +146,8 @@ pub enum NetError {
     },
     /// Frames went to another class.
     #[error(
-        "the counters of device {device} deny its classes: of {} frames for {what}, class {} counted {}; it has what \
-         it had before", check.sent, check.role, check.counted
+        "the counters of device {device} deny its classes: of {} frames for {what}, class {} counted {}; its former \
+         settings are back", check.sent, check.role, check.counted
     )]
     Unverified {
         /// The device.
@@ -170,7 +170,7 @@ pub enum NetError {
     /// Frames with a deadline were not counted.
     #[error(
         "the counters of device {device} deny its deadlines: of {sent} frames with a deadline, {} came to it and {} \
-         left it; it has what it had before", counts.came, counts.left
+         left it; its former settings are back", counts.came, counts.left
     )]
     Untagged {
         /// The device.
@@ -183,8 +183,8 @@ pub enum NetError {
     /// This takt has no programs for the kernel.
     #[error(
         "this takt was built without programs for the kernel, which --deadlines and --discipline takt need: build it \
-         with the feature \"bpf\" (cargo build --release --package takt --features bpf; it needs clang, libelf-dev \
-         and zlib1g-dev)"
+         with the feature \"bpf\" (cargo build --release --package takt --features bpf; the build needs clang, \
+         libelf-dev and zlib1g-dev)"
     )]
     NotBuilt,
     /// The programs are not in the kernel.

@@ -31,7 +31,7 @@ pub enum ReadError {
         found: u64,
     },
     /// A part that this version does not know.
-    #[error("the log has {what} at byte {offset}, which this takt does not know; use the takt that made it")]
+    #[error("the log has {what} at byte {offset}, which this takt does not know; use the version that made the log")]
     Unknown {
         /// What it is.
         what: String,

@@ -326,7 +326,7 @@ fn store(out: &mut [u8; WINDOW], at: &mut usize, value: u64, bytes: u8) {
 /// so do the bytes.
 #[inline(always)]
 fn put(tag: u8, delta: u64, fields: [u64; 4], out: &mut [u8; WINDOW]) -> usize {
-    const { assert!(FIELD[1] == 1, "what is below 256 has one byte") };
+    const { assert!(FIELD[1] == 1, "a value below 256 has one byte") };
     let [one, two, three, four] = fields;
     if one | two | three | four > 0xff {
         // Passed as four values, so that fields of the usual kind stay in registers.

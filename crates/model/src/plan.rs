@@ -82,7 +82,8 @@ pub enum PlanError {
     },
     /// A task without the priority that a level needs.
     #[error(
-        "task \"{task}\" has no priority, which strategy \"{strategy}\" needs; give it one, 1 is the most important"
+        "task \"{task}\" has no priority, which strategy \"{strategy}\" needs; give it a priority, 1 is the most \
+         important"
     )]
     NoPriority {
         /// The strategy.

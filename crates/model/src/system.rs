@@ -82,7 +82,7 @@ pub enum MessageArrivals {
     Table,
     /// Each message interrupts the running job.
     Interrupt {
-        /// Time that a message takes above all jobs, when it arrives and when it is sent.
+        /// Time of a message above all jobs, when it arrives and when it is sent.
         cost: Span,
     },
     /// A cyclic executive: slots for receiving, for jobs and for sending in a fixed frame. The frame
@@ -453,7 +453,7 @@ pub struct Bucket {
 pub struct Background {
     /// Size of its packets.
     pub size: Bytes,
-    /// Its rate in the long run; `None`: what the messages leave.
+    /// Its rate in the long run; `None`: the rate left by the messages.
     pub rate: Option<Rate>,
 }
 

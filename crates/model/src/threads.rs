@@ -32,7 +32,7 @@ impl Threads {
                 _ => Err(format!("a process number is 1 to {PID_MAX}; \"ps -e\" lists them")),
             },
             "cgroup" if value == "/" => {
-                Err("that is the group of the whole machine, takt included; name a group below it".to_owned())
+                Err("this is the group of the whole machine, takt included; name a group below it".to_owned())
             }
             "cgroup" => {
                 let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains(char::is_control);

@@ -68,7 +68,7 @@ fn a_timer_of_another_period_than_the_reservation_never_takes_more_than_is_reser
     assert_eq!(
         warning,
         "is released every 1ms, and its reservation holds 1ms every 10ms, less than its jobs of up to 1ms want; \
-         the kernel throttles it, so it becomes a task that always uses its whole reservation; its own releases \
+         the kernel throttles it, so the import is a task that always uses its whole reservation; its own releases \
          are left out"
     );
     let (task, warning) = reserved(100, 1_000);

@@ -22,8 +22,8 @@ pub enum PolicyError {
     },
     /// A task that is not bound to one CPU, where each CPU has threads of its own.
     #[error(
-        "task \"{task}\" of node \"{node}\" is not bound to one CPU, which the dispatcher wants: \
-         give it cpus = [k], or place the system first"
+        "task \"{task}\" of node \"{node}\" is not bound to one CPU, and the dispatcher requires this: give it cpus = \
+         [k], or place the system first"
     )]
     NotBound {
         /// The task.
@@ -40,7 +40,7 @@ pub enum PolicyError {
     /// A component without the priority that the strategy around it needs.
     #[error(
         "component \"{component}\" has no priority, which strategy \"{strategy}\" needs; \
-         give it one, 1 is the most important"
+         give it a priority, 1 is the most important"
     )]
     NoServerPriority {
         /// The strategy.

@@ -92,7 +92,7 @@ impl ExperimentPage<'_> {
             }
             let _ = writeln!(out, "<div class=\"chart\">{}</div>\n</section>", picture.svg);
         }
-        list(&mut out, "What differs here, and why", self.differences);
+        list(&mut out, "Differences, and why", self.differences);
         list(&mut out, "Of this run", self.notes);
         let _ = write!(
             out,
@@ -110,7 +110,7 @@ impl ExperimentPage<'_> {
             return;
         }
         out.push_str(
-            "<section>\n<h2>What the paper claims</h2>\n<div class=\"wide\"><table class=\"claims\">\n\
+            "<section>\n<h2>Claims of the paper</h2>\n<div class=\"wide\"><table class=\"claims\">\n\
              <thead><tr><th>claim</th><th>here</th><th>found</th></tr></thead><tbody>\n",
         );
         for claim in self.claims {

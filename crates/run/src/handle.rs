@@ -357,7 +357,7 @@ impl Running {
                 return Err(cannot("it stands on another node"));
             }
             if component.quantum.is_some() {
-                return Err(cannot("it has a quantum, by which the level around it would decide; leave it out"));
+                return Err(cannot("its quantum would decide on the level around it; leave it out"));
             }
             if component.threads.is_some() {
                 return Err(cannot("it holds existing threads, which join at the start of a run only"));
@@ -383,7 +383,7 @@ impl Running {
                 LiveError::Cannot(format!("task \"{name}\" cannot join a running system: {why}"))
             };
             if task.component.is_none_or(|id| id.index() < known) {
-                return Err(cannot("it stands in no component that joins with it; give it one"));
+                return Err(cannot("it stands in no component that joins now; put it into such a component"));
             }
             if !task.after.is_empty() {
                 return Err(cannot("it follows another task; give it a period of its own"));
@@ -401,7 +401,7 @@ impl Running {
         if joined.0 + components.len() > COMPONENTS_MAX || joined.1 + tasks.len() > TASKS_MAX {
             return Err(LiveError::Refused(format!(
                 "not admitted: {} components with {} tasks have joined this run, and it has room for {COMPONENTS_MAX} \
-                 with {TASKS_MAX}; start it anew with a file of what there is",
+                 with {TASKS_MAX}; start the run anew with a file of the present system",
                 joined.0, joined.1
             )));
         }

@@ -44,7 +44,7 @@ pub(crate) fn contradicted(tasks: &[TaskSummary]) -> Option<String> {
     if jobs > 0 {
         let checked: u64 = stamps().map(|stamps| stamps.checked).sum();
         return Some(format!(
-            "of {checked} jobs {jobs} stamped their start or end before the kernel gave their thread a \
+            "{jobs} of {checked} jobs stamped their start or end before the kernel gave their thread a \
              CPU: the figures of these jobs are doubtful"
         ));
     }

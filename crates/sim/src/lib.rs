@@ -92,7 +92,7 @@ pub const MESSAGES_MAX: usize = 1 << 16;
 pub enum SimError {
     /// A delay that follows from links, and a sender without one.
     #[error(
-        "node \"{node}\" sends messages whose delay is not written, and it has no link; \
+        "node \"{node}\" sends messages without a written delay, and has no link; \
          give it link = {{ rate = \"...\" }}, or write the delay"
     )]
     NoLink {

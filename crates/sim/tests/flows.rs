@@ -373,7 +373,7 @@ fn a_missing_link_and_networks_that_do_not_agree_are_errors() {
     let mut system = store();
     system.networks.clear();
     let simulated = |system: &System| simulate(system, &SimOptions::default(), &mut Vec::new()).expect_err("an error");
-    let no_link = "node \"n0\" sends messages whose delay is not written, and it has no link";
+    let no_link = "node \"n0\" sends messages without a written delay, and has no link";
     assert!(simulated(&system).to_string().contains(no_link));
     system.networks.push(Network { delay: Auto::Auto, ..Network::any(us(0), us(0)) });
     assert!(simulated(&system).to_string().contains(no_link));

@@ -25,8 +25,8 @@ pub enum OpenError {
     NoEvent,
     /// Text with too much before its first event.
     #[error(
-        "no event within the first {TEXT_HEAD} bytes (TEXT_HEAD), so this is no trace; if one begins later, cut off \
-         what stands before it"
+        "no event within the first {TEXT_HEAD} bytes (TEXT_HEAD), so this is no trace; if an event follows later, cut \
+         off the text before it"
     )]
     NoEarlyEvent,
     /// Text of a tracer that tells something else than events.

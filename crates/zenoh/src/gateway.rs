@@ -310,7 +310,7 @@ fn overlap(one: &[Pattern], other: &[Pattern]) -> bool {
 #[non_exhaustive]
 pub enum OpenError {
     /// Its threads, and Zenoh's, would inherit the class.
-    #[error("a gateway is opened by an ordinary thread: this one is {0}, and threads that it starts would be too")]
+    #[error("a gateway is opened by an ordinary thread: this thread is {0}, and threads that it starts would be too")]
     RealTime(String),
     /// No key can begin so.
     #[error(

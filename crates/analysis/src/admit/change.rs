@@ -65,7 +65,7 @@ impl Removal {
             if let Some(id) = task.component.filter(|id| gone.components.contains(&id.index())) {
                 let component = &system.components[id.index()].name;
                 return invalid(format!(
-                    "component \"{component}\" holds task \"{name}\"; remove what it holds before, or with it"
+                    "component \"{component}\" holds task \"{name}\"; remove its members before, or with it"
                 ));
             }
         }
@@ -73,7 +73,7 @@ impl Removal {
             if let Some(outer) = inner.parent.filter(|id| gone.components.contains(&id.index())) {
                 let (outer, inner) = (&system.components[outer.index()].name, &inner.name);
                 return invalid(format!(
-                    "component \"{outer}\" holds component \"{inner}\"; remove what it holds before, or with it"
+                    "component \"{outer}\" holds component \"{inner}\"; remove its members before, or with it"
                 ));
             }
         }

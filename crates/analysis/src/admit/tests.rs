@@ -171,7 +171,7 @@ fn components_come_and_go_with_their_tasks() {
     let removal = |name: &str| Change { remove: vec![Part::Component(name.to_owned())], ..Change::default() };
     assert!(admission.change(&removal("three")).is_err());
     let Err(Refusal::Invalid(why)) = admission.change(&removal("one")) else { panic!("it holds a task") };
-    assert_eq!(why, "component \"one\" holds task \"inner\"; remove what it holds before, or with it");
+    assert_eq!(why, "component \"one\" holds task \"inner\"; remove its members before, or with it");
     let both =
         Change { remove: vec![Part::Component("one".to_owned()), Part::Task("inner".to_owned())], ..Change::default() };
     assert_eq!(admission.change(&both), Ok(DecidedBy::Parts));

@@ -132,7 +132,7 @@ fn sum(terms: &[Term]) -> u128 {
 
 /// Shares of a CPU, in ppm, against a limit.
 fn shares(unit: &Unit, what: &str, pairs: &[(u64, u64)], room: u128) -> Option<Binding> {
-    let other = if unit.fluid { "what comes late, and ordinary threads" } else { "ticks and interrupts" };
+    let other = if unit.fluid { "late work, and ordinary threads" } else { "ticks and interrupts" };
     let name = |i: usize| unit.tasks.get(i).map_or(other, |task| task.name.as_str());
     let mut terms = Vec::with_capacity(pairs.len());
     for (i, pair) in pairs.iter().enumerate() {
@@ -289,7 +289,7 @@ fn unbounded(unit: &Unit, task: &UnitTask) -> Option<Binding> {
         *pair = (unit.charged(other)?, other.t);
     }
     pairs.extend(unit.tick().map(|tick| (tick.c, tick.t)));
-    let what = format!("utilizations of \"{}\" and all that can go before it, against one CPU", task.name);
+    let what = format!("utilizations of \"{}\" and all tasks that can go before it, against the CPU", task.name);
     let mut binding = shares(unit, &what, &pairs, 1_000_000)?;
     binding.task = Some(task.name.clone());
     binding.terms.retain(|term| term.need > 0);

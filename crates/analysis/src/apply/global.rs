@@ -263,7 +263,7 @@ fn outcome(unit: &Unit, load: Load, exceeded: impl FnOnce(&Unit, &Excess) -> Str
             let task = &unit.tasks[task];
             let next = if task.chained || task.d > task.t { ", or to its next release" } else { "" };
             format!(
-                "\"{}\", with what costs it, may need longer than it has from its release to its deadline{next}",
+                "\"{}\", with its costs, may need more time than it has from its release to its deadline{next}",
                 task.name
             )
         }

@@ -321,7 +321,7 @@ fn by_responses_within(
                 why.get_or_insert_with(|| {
                     let reason = match *terms_left {
                         0 => "the work limit was reached",
-                        _ => "it and all jobs that can go before it use up the whole supply of the server",
+                        _ => "the task and all jobs that can go before it use up the whole supply of the server",
                     };
                     format!("no bound for \"{}\": {reason}", task.name)
                 });

@@ -488,7 +488,7 @@ impl Tree {
             PlanError::NoPriority { strategy, id, .. } => match self.component_of(*id) {
                 Some(inner) => format!(
                     "component \"{}\" has no priority, which strategy \"{strategy}\" around it needs for its \
-                     server; give it one, 1 is the most important",
+                     server; give it a priority, 1 is the most important",
                     self.component(inner).name
                 ),
                 None => error.to_string(),

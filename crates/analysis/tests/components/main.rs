@@ -236,8 +236,8 @@ fn the_least_budget_for_a_task_alone_is_proven_and_a_quantum_less_is_not() {
     system.tasks.push(task("a", 40, 4, Some(0)));
     assert_eq!(
         size(&system).unwrap_err().to_string(),
-        "component \"c\": a server \"cbs\" for one task is sized for a given period or budget; give it one, \
-         best a period that divides that of the task"
+        "component \"c\": a server \"cbs\" for one task is sized for a given period or budget; give one of them, best \
+         a period that divides the task's period"
     );
 }
 
@@ -291,7 +291,7 @@ fn missing_parameters_are_named_in_the_reason() {
     assert_eq!(
         why(&system, "local"),
         "unsupported: component \"outer\" has no priority, which strategy \"fp\" around it needs for its \
-         server; give it one, 1 is the most important"
+         server; give it a priority, 1 is the most important"
     );
 }
 

@@ -98,8 +98,8 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
     }
     if let Some(Guarded { calm, guard, .. }) = &guarded {
         notes.push(format!(
-            "In this log a controller moved between strategy \"{calm}\" and its guard \"{guard}\". No bound of one \
-             of them alone holds for it; what is simulated beside a run is \"{calm}\" alone."
+            "In this log a controller moved between strategy \"{calm}\" and its guard \"{guard}\". The bounds of \
+             either strategy alone do not hold for it. A simulation beside a run uses \"{calm}\" alone."
         ));
     }
     let simulated = simulated.ok();

@@ -96,7 +96,7 @@ fn screen(report: &Report) -> String {
         rows.into_iter().for_each(|row| shown.row(row));
         text.push_str(&format!("\n{} ({}; {})\n{}", table.title, table.cite, table.unit, shown.render("")));
     }
-    text.push_str("\nWhat the paper claims\n");
+    text.push_str("\nClaims of the paper\n");
     for claim in &findings.claims {
         let word = match claim.holds {
             Some(true) => "holds",
@@ -105,8 +105,7 @@ fn screen(report: &Report) -> String {
         };
         text.push_str(&format!("  {word}: {}\n    {}\n", claim.claim, claim.found));
     }
-    for (title, sentences) in [("What differs here, and why", &findings.differences), ("Of this run", &findings.notes)]
-    {
+    for (title, sentences) in [("Differences, and why", &findings.differences), ("Of this run", &findings.notes)] {
         if !sentences.is_empty() {
             text.push_str(&format!("\n{title}\n"));
             sentences.iter().for_each(|sentence| text.push_str(&format!("  - {sentence}\n")));

@@ -106,7 +106,7 @@ fn a_missing_kernel_and_a_dynamic_binary_are_refused_with_the_remedy() {
     sealed("busybox", "busybox");
     let ran = takt(&["lab", "run", "good.toml", "--kernel", "1.2.3-amd64"]);
     assert_eq!(ran.status, 3, "{}", ran.stderr);
-    assert!(ran.stderr.contains("make a static one (make lab-binary)"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("make a static binary (make lab-binary)"), "{}", ran.stderr);
     let ran = takt(&["lab", "run", "good.toml", "--kernel", "1.2.3-amd64", "--binary", "good.toml"]);
     assert_eq!(ran.status, 2, "{}", ran.stderr);
     assert!(ran.stderr.contains("good.toml is no static program"), "{}", ran.stderr);

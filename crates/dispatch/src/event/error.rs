@@ -105,14 +105,14 @@ pub enum ConnectError {
     Unknown(String),
     /// The dispatcher's plan differs, and an operation cannot consume events under it.
     #[error(
-        "{0}, in the dispatcher's plan; it subscribed with another one: subscribe with the plan that is dispatched"
+        "{0}, in the dispatcher's plan; it subscribed with another plan: subscribe with the plan that is dispatched"
     )]
     Plan(#[source] SubscribeError),
     /// The dispatcher's plan differs, and gives an operation a larger backlog than its subscription
     /// has room for.
     #[error(
-        "operation \"{operation}\" has a backlog of {backlog} in the dispatcher's plan, and subscribed with \
-         one that gives it {room}: subscribe with the plan that is dispatched"
+        "operation \"{operation}\" has a backlog of {backlog} in the dispatcher's plan, and subscribed with a plan \
+         that gives {room}: subscribe with the plan that is dispatched"
     )]
     Backlog {
         /// The operation's name.

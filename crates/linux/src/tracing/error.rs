@@ -107,8 +107,8 @@ impl RecorderError {
                 return RecorderError::Privilege { path: "/sys/kernel/tracing".to_owned() };
             }
             Some(libc::EPERM) => {
-                "CAP_SYS_ADMIN is missing, as in a container: run takt outside of it, or in one that may mount \
-                 (docker run --privileged)"
+                "CAP_SYS_ADMIN is missing, as in a container: run takt outside of the container, or in a container \
+                 that may mount (docker run --privileged)"
             }
             Some(libc::ENODEV) => "boot a kernel with CONFIG_FTRACE and CONFIG_EVENT_TRACING",
             _ => "as root: mount -t tracefs nodev /sys/kernel/tracing",

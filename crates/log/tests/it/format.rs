@@ -259,11 +259,11 @@ fn a_log_of_another_version_is_refused_with_a_reason() {
     };
     assert_eq!(
         refused(&|log| log[second + 44] = 28),
-        "the log has a record of kind 28 at byte N, which this takt does not know; use the takt that made it"
+        "the log has a record of kind 28 at byte N, which this takt does not know; use the version that made the log"
     );
     assert_eq!(
         refused(&|log| log[second + 4] = 9),
-        "the log has a block of kind 9 at byte N, which this takt does not know; use the takt that made it"
+        "the log has a block of kind 9 at byte N, which this takt does not know; use the version that made the log"
     );
     assert_eq!(
         refused(&|log| log[second + 16] = 3),
@@ -285,13 +285,14 @@ fn later_additions_to_this_version_are_refused_by_name() {
     assert_eq!(whole[kinds..kinds + 4], [0xff, 0xff, 0xff, 0x3f]);
     assert_eq!(
         refused(&|log| log[kinds + 3] = 0x7f),
-        "the log has events of kind 27 at byte 8, which this takt does not know; use the takt that made it"
+        "the log has events of kind 27 at byte 8, which this takt does not know; use the version that made the log"
     );
     // The first definition is node 0's: its length, its type, its number, its name.
     let node = whole.windows(5).position(|bytes| bytes == b"\0\0\x02n0").unwrap();
     assert_eq!(
         refused(&|log| log[node] = 10),
-        "the log has a definition of type 10 at byte 8, which this takt does not know; use the takt that made it"
+        "the log has a definition of type 10 at byte 8, which this takt does not know; use the version that made the \
+         log"
     );
 
     let mut writer = Writer::new(Vec::new(), &header(), &Definitions::default()).unwrap();

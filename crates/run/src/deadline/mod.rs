@@ -148,7 +148,7 @@ fn obstacle_of_rule(rule: ServerRule) -> Option<&'static str> {
         }
         ServerRule::Polling => {
             "a polling server has a new budget at each multiple of the period only, and gives it up when idle; the \
-             kernel's server has one whenever work comes late enough, and keeps it"
+             kernel's server has a new budget whenever work comes late enough, and keeps it"
         }
         ServerRule::Deferrable => {
             "a deferrable server has a new budget at each multiple of the period; the kernel's server has one a \

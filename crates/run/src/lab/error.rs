@@ -85,7 +85,7 @@ pub enum LabError {
         option: String,
     },
     /// A cached file has changed.
-    #[error("{0} does not have the checksum that it was fetched with; remove its folder and fetch it again")]
+    #[error("{0} does not have the checksum of the fetched file; remove its folder and fetch it again")]
     Changed(PathBuf),
     /// The kernel has no such module.
     #[error("the kernel {kernel} has no module {module} below {folder}")]

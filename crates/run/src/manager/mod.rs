@@ -99,7 +99,7 @@ fn enforced(parts: &[CpuPart], options: &RunOptions, (has_components, has_foreig
     };
     let together: String = parts.iter().filter(|part| part.is_shared()).map(together).collect();
     format!(
-        "a {thread} on each of CPUs {} {duty}, under {}; it frees the thread whose turn it is, and freezes the \
+        "a {thread} on each of CPUs {} {duty}, under {}; it frees the chosen thread, and freezes the \
          others{together}",
         mapping::list(&cpus),
         class(options, top_priority(options, has_foreign)).describe()

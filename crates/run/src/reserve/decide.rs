@@ -170,7 +170,7 @@ fn notes(request: &Request, facts: &Facts) -> Vec<String> {
             Some(_) => "debugfs can neither be read nor mounted here; that needs root and CAP_SYS_ADMIN",
             None => "the machine is several scheduling domains (cpusets, isolated CPUs), or its CPUs are not alike",
         };
-        notes.push(format!("what is booked already cannot be told ({why}): the kernel alone decides"));
+        notes.push(format!("the present reservations are unknown ({why}): the kernel alone decides"));
     }
     notes
 }

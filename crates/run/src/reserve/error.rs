@@ -84,7 +84,7 @@ pub enum ReserveError {
     /// A network device without a thread.
     #[error(
         "{device} has no thread: the softirq NET_RX receives its packets, in any thread that it \
-         interrupts\ngive it threads (as root, Linux 5.12, if its driver has NAPI): echo 1 > \
+         interrupts\ngive the device threads (as root, Linux 5.12, if its driver has NAPI): echo 1 > \
          /sys/class/net/{device}/threaded"
     )]
     NoPacketThread {
@@ -93,8 +93,8 @@ pub enum ReserveError {
     },
     /// A softirq, whose threads are bound to their CPUs.
     #[error(
-        "{name} is a softirq: it runs in the thread that it interrupts, or in ksoftirqd/N; the kernel \
-         binds ksoftirqd/N to CPU N, so SCHED_DEADLINE refuses it\n\
+        "{name} is a softirq: it runs in the interrupted thread, or in ksoftirqd/N; the kernel \
+         binds ksoftirqd/N to CPU N, so SCHED_DEADLINE refuses the thread\n\
          reserve for a thread that does its work instead: of an interrupt on a kernel with PREEMPT_RT, \
          or of a network device with 1 in /sys/class/net/DEVICE/threaded"
     )]
@@ -127,8 +127,8 @@ pub enum ReserveError {
     /// The thread may use some CPUs only.
     #[error(
         "{name} ({id}) may use CPUs {} only, and SCHED_DEADLINE wants all of its scheduling domain: {}\n\
-         let it run on all of them during the reservation: --all-cpus; or limit it by a control group, \
-         which guarantees nothing: --budget cgroup",
+         let it run on all of them during the reservation: --all-cpus; or use a control group, which guarantees \
+         nothing: --budget cgroup",
         list(cpus),
         list(domain)
     )]
@@ -145,7 +145,7 @@ pub enum ReserveError {
     /// takt itself, and so its children, may use some CPUs only.
     #[error(
         "{program} would have CPUs {} only, as takt has, and SCHED_DEADLINE wants all of their scheduling domain: {}\n\
-         {}; or limit it by a control group, which guarantees nothing: --budget cgroup",
+         {}; or use a control group, which guarantees nothing: --budget cgroup",
         list(cpus),
         list(domain),
         takt_linux::sched::unconfined()
@@ -345,7 +345,7 @@ fn above(name: &str, request: &Request, threads: usize, folder: &Path, left: u64
 
 fn not_limited(first: bool) -> &'static str {
     if first {
-        "which no control group of this kernel limits (it was built without CONFIG_RT_GROUP_SCHED)\n\
+        "which no control group of this kernel limits (built without CONFIG_RT_GROUP_SCHED)\n\
          reserve for it by SCHED_DEADLINE: leave out --budget"
     } else {
         "which no control group of version 2 limits: cpu.max is for ordinary threads\n\
@@ -360,7 +360,7 @@ fn no_thread(interrupts: &[String], forced: bool) -> String {
     let told = ReserveError::few(interrupts);
     let (what, these) = match interrupts.len() {
         1 => (
-            "has no thread: its handler runs in any thread that it interrupts, so nothing can be reserved for it",
+            "has no thread: its handler runs in any interrupted thread, so nothing can be reserved for it",
             "this one is excepted by its driver",
         ),
         _ => (

@@ -250,8 +250,8 @@ mod tests {
         let machine = machine();
         assert_eq!(
             says(&machine, "36"),
-            "3: interrupt 36 (virtio1-req.0) has no thread: its handler runs in any thread that it \
-             interrupts, so nothing can be reserved for it\n\
+            "3: interrupt 36 (virtio1-req.0) has no thread: its handler runs in any interrupted thread, so nothing \
+             can be reserved for it\n\
              threads for interrupts: \"threadirqs\" on the kernel's command line, or a kernel with \
              PREEMPT_RT; for packets of a network device: echo 1 > /sys/class/net/DEVICE/threaded, and \
              then --irq DEVICE"
@@ -266,13 +266,13 @@ mod tests {
         assert_eq!(
             says(&machine, "wlan0"),
             "3: wlan0 has no thread: the softirq NET_RX receives its packets, in any thread that it \
-             interrupts\ngive it threads (as root, Linux 5.12, if its driver has NAPI): echo 1 > \
+             interrupts\ngive the device threads (as root, Linux 5.12, if its driver has NAPI): echo 1 > \
              /sys/class/net/wlan0/threaded"
         );
         assert_eq!(
             says(&machine, "NET_RX"),
-            "3: NET_RX is a softirq: it runs in the thread that it interrupts, or in ksoftirqd/N; the \
-             kernel binds ksoftirqd/N to CPU N, so SCHED_DEADLINE refuses it\n\
+            "3: NET_RX is a softirq: it runs in the interrupted thread, or in ksoftirqd/N; the \
+             kernel binds ksoftirqd/N to CPU N, so SCHED_DEADLINE refuses the thread\n\
              reserve for a thread that does its work instead: of an interrupt on a kernel with \
              PREEMPT_RT, or of a network device with 1 in /sys/class/net/DEVICE/threaded"
         );

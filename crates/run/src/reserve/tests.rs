@@ -158,8 +158,8 @@ fn threads_that_cannot_be_are_told_what_can() {
     assert_eq!(
         says(plan(&request, bound(), &facts(0))),
         "3: player (7) may use CPUs 1 only, and SCHED_DEADLINE wants all of its scheduling domain: 0, \
-         1\nlet it run on all of them during the reservation: --all-cpus; or limit it by a control \
-         group, which guarantees nothing: --budget cgroup"
+         1\nlet it run on all of them during the reservation: --all-cpus; or use a control group, which guarantees \
+         nothing: --budget cgroup"
     );
     let widened = plan(&Request { widen: true, ..request }, bound(), &facts(0)).unwrap();
     assert_eq!(widened.widened(&widened.threads[0]), Some([0, 1].as_slice()));
@@ -169,8 +169,8 @@ fn threads_that_cannot_be_are_told_what_can() {
         says(plan_command(&request, "./player", &[0], &facts(0))),
         "3: ./player would have CPUs 0 only, as takt has, and SCHED_DEADLINE wants all of their \
          scheduling domain: 0, 1\n\
-         start takt without taskset and outside of cpusets; or limit it by a control group, which \
-         guarantees nothing: --budget cgroup"
+         start takt without taskset and outside of cpusets; or use a control group, which guarantees nothing: \
+         --budget cgroup"
     );
     let reservation = Reservation { runtime: ms(1), deadline: ms(10), period: ms(10) };
     let already = Target { class: Class::Deadline(reservation), ..target(7, &[0, 1]) };
@@ -225,7 +225,7 @@ fn notes_say_what_a_reservation_is_not() {
     );
     assert!(one(&Request::new(ms(12), ms(40)), &facts(0)).unwrap().notes.is_empty());
     let unknown = one(&Request::new(ms(12), ms(40)), &Facts { room: None, ..facts(0) }).unwrap();
-    assert!(unknown.notes[0].starts_with("what is booked already cannot be told"), "{:?}", unknown.notes);
+    assert!(unknown.notes[0].starts_with("the present reservations are unknown"), "{:?}", unknown.notes);
     let left = one(&Request::new(ms(12), ms(40)), &facts(0)).unwrap().left();
     assert_eq!(left, Some(2 * 996_147 - 104_856 - 314_572));
 }

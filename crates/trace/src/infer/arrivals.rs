@@ -358,7 +358,7 @@ fn decide_with_ends(known: &[JobSeen], distances: &[u64]) -> Found {
                 (0, _) => format!("the last {last}"),
                 _ => format!("the first {first} and the last {last}"),
             };
-            return Found::Grid(grid, format!("{why}; but for {without}, which came before it began or when it ended"));
+            return Found::Grid(grid, format!("{why}; but for {without}, which came before the start or at the end"));
         }
     }
     whole

@@ -294,7 +294,7 @@ impl<'d> Index<'d> {
             return;
         };
         if *self.clock.get_or_insert(clock) != clock {
-            self.damage(at, part.start, "a bundle uses another clock than those before it; takt skips it");
+            self.damage(at, part.start, "a bundle uses another clock than the bundles before it; takt skips it");
             return;
         }
         let drops = self.drops.get(&sequence).copied().unwrap_or(0);

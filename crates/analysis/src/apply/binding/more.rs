@@ -33,7 +33,7 @@ pub(super) fn by_assignment(unit: &Unit) -> Option<Binding> {
         Assignment::None(open) => {
             // Those below do not matter.
             (0..tasks.len()).for_each(|i| set[i].level = if open.contains(&i) { 1 } else { 3 });
-            (open, "as the least important of those that are left, where it comes closest to its deadline")
+            (open, "as the least important of the remaining tasks, where it comes closest to its deadline")
         }
         Assignment::Undecided => return None,
     };
@@ -97,7 +97,7 @@ pub(super) fn by_states(unit: &Unit, report: &TestReport) -> Option<Binding> {
         if let Some((i, arrival, left)) = missed {
             let (name, c) = (unit.tasks[i].name.clone(), tasks[i].c);
             let what = format!(
-                "the work of the job of \"{name}\" that arrives at {}, against what it gets by its deadline",
+                "the work of the job of \"{name}\" that arrives at {}, against the CPU time until its deadline",
                 ns(arrival)
             );
             let (need, room) = (c.into(), (c - left.min(c)).into());

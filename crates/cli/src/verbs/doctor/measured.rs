@@ -22,7 +22,7 @@ fn rows(probe: &Probe) -> Vec<(&'static str, &'static str, Measured)> {
         ("switch", "one thread to the next", probe.switch.clone()),
         ("migrate", "to another CPU, with the working set", probe.migrate.clone()),
         ("migrate-small", "to another CPU, with a cache line", probe.migrate_small.clone()),
-        ("tick", "what a tick takes", probe.tick.clone()),
+        ("tick", "the time of a tick", probe.tick.clone()),
     ]
 }
 

@@ -290,7 +290,7 @@ fn static_takt(asked: Option<&Path>) -> Result<Vec<u8>, Failure> {
             path.display()
         ))),
         None => Err(Failure::cannot(
-            "this takt needs shared libraries, which the guest does not have; make a static one (make lab-binary), \
+            "this takt needs shared libraries, which the guest does not have; make a static binary (make lab-binary), \
              and name it: --binary target/lab/takt",
         )),
     }

@@ -257,7 +257,7 @@ fn unfit(guess: &AbiGuess, abi: Abi) -> Option<String> {
     let all = guess.all();
     (all > 0 && guess.fits(abi) == 0).then(|| {
         format!(
-            "none of {all} system calls in which a thread slept is one of {} in which threads wait: the ends of \
+            "none of {all} system calls in which a thread slept is a waiting call of {}: the ends of \
              jobs are unknown; give the machine of the trace with --abi, or use --suspensions",
             abi.name()
         )

@@ -232,8 +232,8 @@ fn describe(target: &Target, sized: &Sized, budget: Budget) -> String {
         }
     };
     let supposed = if sized.independence.is_doubtful() {
-        "that is for the longest seen: executions depend on each other, so those seen do not tell how many later \
-         ones take longer"
+        "this holds for the longest execution seen: executions depend on each other, so the sample does not tell how \
+         many later executions take longer"
             .to_owned()
     } else {
         let later = share(sized.confidence);

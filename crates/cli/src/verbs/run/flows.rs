@@ -184,10 +184,10 @@ impl Account {
             (unsent, "not sent"),
             (late, "dropped because they were late"),
             (malformed, "malformed datagrams dropped"),
-            (foreign, "of other runs or systems dropped"),
+            (foreign, "datagrams of other runs or systems dropped"),
             (forged, "forged datagrams dropped"),
             (replayed, "replayed datagrams dropped"),
-            (former, "of former processes dropped"),
+            (former, "datagrams of former processes dropped"),
             (overflowed, "lost in a full socket"),
         ] {
             if count > 0 {

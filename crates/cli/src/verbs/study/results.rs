@@ -422,8 +422,8 @@ impl<'a> Results<'a> {
             ),
             (
                 "One against the other".to_owned(),
-                "How many sets a test accepts that another one does not; a contradiction is a set that one \
-                 proves schedulable and the other proves not to be."
+                "How many sets a test accepts and another test does not; in a contradiction, one test proves a set \
+                 schedulable and the other proves the opposite."
                     .to_owned(),
                 compared,
             ),

@@ -191,7 +191,9 @@ pub(super) fn watchdogs(machine: Facts<'_>) -> Finding {
             State::Warning,
             format!("the NMI watchdog is on: an interrupt that nothing holds off, about each {each} s of a busy CPU"),
         ))
-        .costs(format!("what an NMI takes, microseconds; with the soft one, {soft}; and a counter that profilers miss"))
+        .costs(format!(
+            "the time of an NMI, microseconds; with the soft watchdog, {soft}; and a counter that profilers miss"
+        ))
         .mend("sudo sysctl kernel.nmi_watchdog=0")
         .mend("nmi_watchdog=0 or nosoftlockup nowatchdog (boot parameters)")
         .link(&["https://docs.kernel.org/admin-guide/lockup-watchdogs.html"]);

@@ -180,7 +180,7 @@ pub(super) fn smt(machine: Facts<'_>) -> Finding {
             (None, true) => return Finding::new(State::Absent, "the kernel does not tell of any"),
             _ => "no CPU shares a core with another",
         };
-        let below = hypervisor(machine).map_or("", |_| "; the hypervisor does not name those that it runs beside it");
+        let below = hypervisor(machine).map_or("", |_| "; the hypervisor does not name its other guests");
         return Finding::new(State::Ok, format!("{found}{below}"))
             .shown(&machine, &[ACTIVE, "/sys/devices/system/cpu/smt/control"]);
     }

@@ -167,7 +167,7 @@ impl Check<'_> {
             if left.is_empty() && !cpus.is_empty() {
                 let (owner, name) = (self.owner(part), &component.name);
                 let message = format!(
-                    "cpus of {owner} are none of those of the other tasks in component \"{name}\", which all run \
+                    "cpus of {owner} share no CPU with the other tasks in component \"{name}\", which all run \
                      where it does; give them the same"
                 );
                 self.error(part, "cpus", message);
@@ -201,7 +201,7 @@ impl Check<'_> {
         } else if let Some(outer) = outer.filter(|outer| cpus > outer.cpus) {
             let (name, most) = (&outer.name, outer.cpus);
             format!(
-                "cpus {cpus} of {owner} exceeds the {most} of the component \"{name}\" around it; give it at most those"
+                "cpus {cpus} of {owner} exceeds the {most} of the component \"{name}\" around it; give at most those"
             )
         } else {
             return;

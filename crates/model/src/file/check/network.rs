@@ -25,7 +25,7 @@ impl Check<'_> {
                 let owner = self.owner(Part::Port(i));
                 let message = format!(
                     "cross.burst {burst} of {owner} is less than a frame of Ethernet, which has at least \
-                     {FRAME_LEAST}; give it at least that"
+                     {FRAME_LEAST}; give at least that"
                 );
                 self.error(Part::Port(i), "cross.burst", message);
             }
@@ -178,7 +178,7 @@ impl Check<'_> {
             && !self.bad(part, &[burst])
         {
             let message = format!(
-                "{burst} {} of {} is smaller than a message of flow \"{}\", which has {}; give it at least that",
+                "{burst} {} of {} is smaller than a message of flow \"{}\", which has {}; give at least that",
                 bucket.burst,
                 self.owner(part),
                 flow.name,

@@ -185,8 +185,8 @@ impl Check<'_> {
                      tasks = \"rest\""
                 ),
                 PlanError::NoPriority { .. } => format!(
-                    "{owner} has no priority, which strategy \"{name}\" around it needs for its server; give it one, \
-                     1 is the most important"
+                    "{owner} has no priority, which strategy \"{name}\" around it needs for its server; give it a \
+                     priority, 1 is the most important"
                 ),
             };
             self.error(part, "", message);

@@ -47,7 +47,7 @@ pub(crate) static FILE: Table = Table {
     rule: Rule::Free,
     keys: &[
         key("takt", Kind::Version, "Version of the format; this takt reads 1.").required(),
-        key("name", Kind::Name, "What the system is called.").default("\"system\""),
+        key("name", Kind::Name, "Name of the system.").default("\"system\""),
         key(
             "notes",
             Kind::List(&Kind::Text),
@@ -109,7 +109,7 @@ static NODE_TABLE: Table = Table {
         key(
             "interrupt",
             POSITIVE,
-            "Time that a message takes above all jobs, when it arrives and when it is sent; needed where messages \
+            "Time of a message above all jobs, when it arrives and when it is sent; needed where messages \
              interrupt, an error elsewhere.",
         ),
         key(
@@ -149,7 +149,7 @@ static COSTS_TABLE: Table = Table {
         key(
             "ordinary",
             SPAN,
-            "What ordinary threads may take from the tasks on each CPU in each `ordinary-period`, anywhere in \
+            "Time that ordinary threads may take from the tasks on each CPU in each `ordinary-period`, anywhere in \
              it (docs/reference/tests/linux.md).",
         )
         .default("\"0ns\""),
@@ -184,7 +184,7 @@ static LINK_TABLE: Table = Table {
         key(
             "late",
             Kind::Choice(PACKETS_LATE),
-            "Rule for a message that cannot start by its deadline. That is the deadline of the job that it \
+            "Rule for a message that cannot start by its deadline. The message has the deadline of the job that it \
              releases. `demote`: it is sent when no other waits.",
         )
         .default("\"send\""),
@@ -221,7 +221,7 @@ static BACKGROUND_TABLE: Table = Table {
     rule: Rule::Free,
     keys: &[
         key("size", Kind::Size, "Size of its packets.").required(),
-        key("rate", Kind::Rate, "Its rate in the long run.").default("what the messages leave"),
+        key("rate", Kind::Rate, "Its rate in the long run.").default("the rate left by the messages"),
     ],
 };
 
@@ -292,7 +292,8 @@ static LEVEL_TABLE: Table = Table {
         key(
             "tasks",
             Kind::Either(&[Kind::Choice(&["rest"]), TASKS, Kind::Table(&FILTER_TABLE)]),
-            "Which of the tasks that no earlier level took: all (`\"rest\"`), those named, or those with these values.",
+            "Tasks of this level, among those that no earlier level took: all (`\"rest\"`), the named tasks, or tasks \
+             with these values.",
         )
         .default("\"rest\""),
         key(
@@ -318,14 +319,14 @@ static LEVEL_TABLE: Table = Table {
         key(
             "late",
             Kind::Choice(LATES),
-            "What becomes of a job that missed its deadline: it goes on, is dropped at the deadline, or goes on below \
-             all levels (unless it has started on a level that is not preemptive).",
+            "Rule for a job that missed its deadline: it goes on, is dropped at the deadline, or goes on below all \
+             levels (unless the job has started on a non-preemptive level).",
         )
         .default("\"continue\""),
         key(
             "ties",
             Kind::Choice(&["arrival", "importance"]),
-            "What breaks ties of the discipline: the nominal arrival, or first the larger importance. Then the order \
+            "Rule for ties of the discipline: the nominal arrival, or first the larger importance. Then the order \
              of tasks in the file.",
         )
         .default("\"arrival\""),
@@ -428,7 +429,7 @@ static TASK_TABLE: Table = Table {
     doc: "A task. Its jobs run in the order of their release, never two at once.",
     rule: Rule::One {
         keys: &["period", "after"],
-        none: "has no period; give it one, or name the tasks that it comes after",
+        none: "has no period; give it a period, or name the tasks that it follows",
         several: "has a period of its own, but a task that comes after others takes theirs; remove one of the two",
     },
     keys: &[
@@ -445,7 +446,7 @@ static TASK_TABLE: Table = Table {
             "after",
             TASKS,
             "Chain: its job *k* is released when job *k* of all these has completed. They stand on its node and have \
-             one period, which it takes.",
+             one period, which becomes its period.",
         ),
         key("period", POSITIVE, "Period, or minimum inter-arrival time of a sporadic task."),
         key("deadline", POSITIVE, "Relative to the nominal arrival (of a task with `after`: to its release).")
@@ -481,7 +482,7 @@ static TASK_TABLE: Table = Table {
         key("importance", IMPORTANCE, "Tie-breaker or level of strategies that use it; larger is more important.")
             .default("0"),
         key("priority", PRIORITY, "Priority for `fp` and levels split by it; 1 is the most important.").default("none"),
-        key("late", Kind::Choice(LATES), "What becomes of its late jobs, whatever its level says of them.")
+        key("late", Kind::Choice(LATES), "Rule for its late jobs, in place of the rule of its level.")
             .default("its level's"),
         key(
             "cancel",
@@ -554,8 +555,8 @@ static FLOW_TABLE: Table = Table {
         key(
             "hop-deadlines",
             Kind::List(&POSITIVE),
-            "Relative deadlines of the jobs on its hops, each from that of the hop before; one a node of the \
-             path, and one for the reply. Together at most the deadline. `takt size` chooses them.",
+            "Relative deadlines of the jobs on its hops, each from the deadline of the hop before; one for each node \
+             of the path, and one for the reply. Together at most the deadline. `takt size` chooses them.",
         )
         .default("even shares of the deadline"),
     ],
@@ -621,7 +622,7 @@ static PORT_TABLE: Table = Table {
         key(
             "latency",
             SPAN,
-            "The most that it waits before it sends: for processing, for a less important packet under way, and \
+            "The longest wait before it sends: for processing, for a less important packet under way, and \
              on its line.",
         )
         .default("\"0ns\""),

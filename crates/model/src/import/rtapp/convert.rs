@@ -222,8 +222,8 @@ fn warning(served: &ReservationEffect, work_max: u64, period: u64, runtime: u64,
             "{comes}; the task's wcet is the work of one job, {work}, and what the reservation holds beyond is left out"
         ),
         ReservationEffect::Overloaded => format!(
-            "{comes}, less than its jobs of up to {work} want; the kernel throttles it, so it becomes a task \
-             that always uses its whole reservation; its own releases are left out"
+            "{comes}, less than its jobs of up to {work} want; the kernel throttles it, so the import is a task that \
+             always uses its whole reservation; its own releases are left out"
         ),
     })
 }
