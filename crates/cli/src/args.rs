@@ -531,6 +531,7 @@ Exit status: 0 made, with any verdict; 3 a log of another version.
 Examples:
   takt report robot.toml
   takt report robot.toml run.takt -o robot.html
+  takt report store.toml n0.takt n1.takt n2.takt
   takt report run.takt
   takt report seen.takt                 a log of takt observe, by itself")]
 pub(crate) struct Report {
@@ -538,9 +539,9 @@ pub(crate) struct Report {
     #[arg(value_hint = ValueHint::FilePath)]
     pub(crate) file: String,
 
-    /// The log of a run (or of another simulation) of the system.
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub(crate) log: Option<String>,
+    /// The log of a run (or of another simulation) of the system; of a run on several nodes, the log of each.
+    #[arg(value_name = "LOG", value_hint = ValueHint::FilePath)]
+    pub(crate) logs: Vec<String>,
 
     /// How long to simulate; default: as long as the log, else two hyperperiods, at most 10s.
     #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true)]

@@ -83,7 +83,9 @@ fn keep_inputs(verb: &Verb) -> Result<(), Failure> {
         }
         Verb::Observe(options) => (options.output.as_ref(), vec![options.file.as_ref()]),
         Verb::Chart(options) => (Some(&options.output), vec![Some(&options.log)]),
-        Verb::Report(options) => (Some(&options.output), vec![Some(&options.file), options.log.as_ref()]),
+        Verb::Report(options) => {
+            (Some(&options.output), std::iter::once(&options.file).chain(&options.logs).map(Some).collect())
+        }
         Verb::Export(options) => (Some(&options.output), vec![Some(&options.file)]),
         Verb::Import(options) => (Some(&options.output), vec![Some(&options.file)]),
         Verb::Doctor(options) => (options.save.as_ref(), vec![options.from.as_ref()]),

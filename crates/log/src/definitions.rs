@@ -193,6 +193,8 @@ named! {
 }
 
 /// From a moment on, stream 0's clock reads between `stream`'s reading plus `offset_min` and plus `offset_max`.
+///
+/// In the log of one node alone ([`Definitions::only`]), the node's own clock takes the place of stream 0's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClockDef {
     /// The stream.
@@ -203,6 +205,28 @@ pub struct ClockDef {
     pub offset_min: Lateness,
     /// The most that has to be added.
     pub offset_max: Lateness,
+}
+
+/// How the clocks of nodes differ, by the logs of these nodes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Clocks(Vec<(NodeId, ClockDef)>);
+
+impl Clocks {
+    /// Those of logs that are about one node each.
+    pub fn of<'a>(logs: impl IntoIterator<Item = &'a Definitions>) -> Clocks {
+        let of_log = |log: &'a Definitions| {
+            log.only.into_iter().flat_map(move |own| log.clocks.iter().map(move |def| (own, *def)))
+        };
+        Clocks(logs.into_iter().flat_map(of_log).collect())
+    }
+
+    /// By how much the clock of `to` is ahead of that of `from`, at least and at most. `None` if the logs do not tell.
+    #[must_use]
+    pub fn difference(&self, from: NodeId, to: NodeId) -> Option<(Lateness, Lateness)> {
+        let of_both = self.0.iter().filter(|(own, def)| *own == to && def.stream == from.0);
+        let offsets = of_both.map(|(_, def)| (def.offset_min, def.offset_max));
+        offsets.reduce(|all, one| (all.0.min(one.0), all.1.max(one.1)))
+    }
 }
 
 /// A late definition, or a change of an earlier definition. An id equal to the length of its list

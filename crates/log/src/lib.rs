@@ -40,7 +40,9 @@ mod error;
 pub mod event;
 mod format;
 mod header;
+mod joined;
 mod kind;
+pub mod legs;
 mod names;
 mod reader;
 mod record;
@@ -48,13 +50,14 @@ pub mod stats;
 mod writer;
 
 pub use definitions::{
-    ChainDef, ClockDef, CpuDef, Definition, Definitions, GapError, InterruptDef, InterruptKind, ModeDef, NodeDef,
-    ServerDef, TaskDef, ThreadClass, ThreadDef, ThreadKind, chain_name,
+    ChainDef, ClockDef, Clocks, CpuDef, Definition, Definitions, GapError, InterruptDef, InterruptKind, ModeDef,
+    NodeDef, ServerDef, TaskDef, ThreadClass, ThreadDef, ThreadKind, chain_name,
 };
 pub use error::ReadError;
 pub use event::{CancelCause, DropCause, Event, JobKey, NullSink, Parent, Sink};
 pub use format::{BLOCK_MAX, DEFINITION_MAX, HEAD_MAX, MAGIC, STREAMS_MAX, VERSION};
 pub use header::{BackEnd, Header};
+pub use joined::{JoinError, Joined};
 pub use kind::{Kind, KindSet};
 pub use reader::{Damage, Reader, Record};
 pub use writer::{WriteError, Writer};

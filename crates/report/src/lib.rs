@@ -32,6 +32,7 @@ pub mod golden;
 pub mod html;
 pub mod jobs;
 mod lane;
+pub mod live_hops;
 mod markup;
 mod messages;
 pub mod parquet;
@@ -53,6 +54,7 @@ pub use gantt::{Activity, Gantt, GanttBuilder, GanttOptions, Mark, MarkKind, Row
 pub use html::{ReportInput, findings, html, is_no_proof};
 pub use jobs::{JobRecord, JobTracker, Outcome};
 pub use lane::{Charging, Lane, Level};
+pub use live_hops::LiveHop;
 pub use messages::{Arrow, Fate};
 pub use perfetto::PerfettoWriter;
 pub use prometheus::prometheus;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use takt_log::causes::{Causes, Rules, Worst};
+use takt_log::legs::Legs;
 use takt_log::stats::{Collector, Stats};
-use takt_log::{BackEnd, Definition, Definitions, Event, Header, KindSet, Sink};
+use takt_log::{BackEnd, Clocks, Definition, Definitions, Event, Header, KindSet, Sink};
 use takt_model::{Span, TaskId, Time};
 
 use crate::gantt::{Gantt, GanttBuilder, GanttOptions, Window};
@@ -25,6 +26,10 @@ pub struct Source {
     pub damage: Option<String>,
     /// Its numbers.
     pub stats: Stats,
+    /// Its messages from hop to hop.
+    pub legs: Legs,
+    /// How the clocks of its nodes differed; whoever reads the log knows at its end.
+    pub clocks: Clocks,
     /// By task: what its CPU did during the job with the longest response; where it was asked why jobs were late.
     pub worst: BTreeMap<TaskId, Worst>,
     /// The beginning.
@@ -38,6 +43,7 @@ pub struct Source {
 pub struct SourceBuilder {
     header: Header,
     collector: Collector,
+    legs: Legs,
     causes: Option<Causes>,
     start: GanttBuilder,
     first_miss: GanttBuilder,
@@ -68,6 +74,7 @@ impl SourceBuilder {
         SourceBuilder {
             header: header.clone(),
             collector: Collector::for_log(header, definitions),
+            legs: Legs::new(definitions),
             causes: None,
             start: GanttBuilder::new(scene.clone(), start),
             first_miss: GanttBuilder::new(scene, first_miss),
@@ -98,6 +105,8 @@ impl SourceBuilder {
             notes: self.header.notes,
             damage: None,
             stats,
+            legs: self.legs,
+            clocks: Clocks::default(),
             worst,
             start: self.start.finish(end),
             first_miss: self.first_miss.finish(end),
@@ -108,6 +117,9 @@ impl SourceBuilder {
 impl Sink for SourceBuilder {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         self.collector.event(stream, now, event);
+        if self.header.back_end.is_live() {
+            self.legs.event(stream, now, event);
+        }
         if let Some(causes) = &mut self.causes {
             causes.event(stream, now, event);
         }

@@ -13,7 +13,7 @@ use takt_linux::tracing::{Guard, RecorderError};
 use takt_linux::{Class, Epoch, clock, memory, sched};
 use takt_log::causes::{Causes, Rules};
 use takt_log::stats::Histogram;
-use takt_log::{BackEnd, Definitions, Header, Kind, KindSet, Sink};
+use takt_log::{BackEnd, Definition, Definitions, Header, Kind, KindSet, Sink};
 use takt_model::draw::{Arrivals, Draw, Releases};
 use takt_model::{Bytes, CpuSet, Span, System, Task, TaskId, Time};
 use takt_trace::merge::Stamped;
@@ -501,9 +501,12 @@ impl Prepared {
         let steal = steal_before.zip(clock::steal()).map(|(before, after)| after.saturating_sub(before));
         account.lost += served.as_ref().map_or(0, |(_, lost)| *lost);
         add_notes(&mut notes, &account, steal);
+        let end = shared.end().max(account.last);
+        for clock in live.iter().flat_map(|live| live.clocks()) {
+            sink.define(self.node.0, end, &Definition::Clock(clock));
+        }
         let mut stamped = account.stamped.iter();
         let summary = |(task, lane): (&&Task, &Lane)| summary_of(task, lane, stamped.next());
-        let end = shared.end().max(account.last);
         let managers = match served {
             Some((managers, _)) => managers,
             None => manager::summaries(&shared.lanes, &account.passes, end.saturating_since(Time::ZERO)),

@@ -8,8 +8,9 @@ use std::borrow::Cow;
 use takt_analysis::CheckOptions;
 use takt_dispatch::TO_COMPLETION;
 use takt_log::causes::Rules;
-use takt_log::{BackEnd, Definitions, Header};
+use takt_log::{BackEnd, Clocks, Definitions, Header, JoinError, Joined};
 use takt_model::{Mode, NodeId, Span, StrategyId, StrategyRef, System, Time, file};
+use takt_report::live_hops::live_hops;
 use takt_report::{ReportInput, Source, SourceBuilder, findings, html};
 use takt_sim::SimOptions;
 
@@ -23,11 +24,11 @@ use comparison::Comparison;
 
 pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
     only_one(json, options.output.is_stdout(), "page")?;
-    let (system, toml, mut log) = match inputs(options)? {
-        Inputs::System { system, toml, log } => (*system, toml, log),
+    let (system, toml, mut logs) = match inputs(options)? {
+        Inputs::System { system, toml, logs } => (*system, toml, logs),
         Inputs::Alone(mut log) => return alone::execute(options, &mut log, json),
     };
-    let (system, as_run) = match &log {
+    let (system, as_run) = match logs.first() {
         Some((path, log)) => as_run(system, path, log)?,
         None => (system, None),
     };
@@ -35,29 +36,30 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
         Ok(placed) => (placed, None),
         Err(failure) => (system.clone(), Some(failure)),
     };
-    let guarded = log.as_ref().and_then(|(_, log)| Guarded::of(&placed, log.definitions()));
+    let guarded = logs.first().and_then(|(_, log)| Guarded::of(&placed, log.definitions()));
     let check = match &guarded {
         Some(guarded) => takt_analysis::check(&guarded.both(&placed), &CheckOptions::default()),
         None => takt_analysis::check(&placed, &CheckOptions::default()),
     };
-    let measured = match &mut log {
-        Some((path, log)) => {
+    let measured = match &mut logs[..] {
+        [] => None,
+        [(path, log)] => {
             let source = source(path, log, &placed.name)?;
             if source.back_end == BackEnd::Observe {
                 any_task(&placed, path, log)?;
             }
             Some(source)
         }
-        None => None,
+        logs => Some(joined(logs, &placed)?),
     };
-    let header = log.as_ref().map(|(_, log)| log.header().clone());
+    let header = logs.first().map(|(_, log)| log.header().clone());
     // A simulated log is the simulation; one beside it would be a third column without a name.
     let (given, measured) = match measured {
         Some(source) if source.back_end == BackEnd::Sim => (Some(source), None),
         other => (None, other),
     };
     if let Some((path, _)) =
-        log.as_ref().filter(|_| given.is_some() && (options.seed.is_some() || options.duration.is_some()))
+        logs.first().filter(|_| given.is_some() && (options.seed.is_some() || options.duration.is_some()))
     {
         return Err(Failure::input(format_args!(
             "{} is a simulation already; leave out --for and --seed, or give the system file alone to simulate anew",
@@ -88,7 +90,7 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
         note(format_args!("note: no simulation: {why}"));
         notes.push(format!("No simulation: {why}."));
     }
-    if let Some(names) = as_run.as_ref().filter(|_| options.log.is_some()) {
+    if let Some(names) = as_run.as_ref().filter(|_| !options.logs.is_empty()) {
         let sentence = format!(
             "This run used strategy {names}. Bounds and simulation are for this strategy, and not for the file's, \
              whose levels are preemptive."
@@ -134,11 +136,13 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
     for finding in findings(&page_input) {
         note(format_args!("note: {finding}"));
     }
+    let hops = measured.as_ref().map(|measured| live_hops(&placed, &check, measured)).unwrap_or_default();
     let comparison = Comparison {
         system: &placed,
         check: &check,
         simulated: simulated.as_ref(),
         measured: measured.as_ref(),
+        hops: &hops,
         back_end,
     };
     if json {
@@ -150,37 +154,37 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
 }
 
 enum Inputs {
-    /// With its text, and a log of it where there is one.
-    System { system: Box<System>, toml: String, log: Option<(String, Box<Log>)> },
+    /// With its text, and the logs of it.
+    System { system: Box<System>, toml: String, logs: Vec<(String, Box<Log>)> },
     /// A log without a system.
     Alone(Box<Log>),
 }
 
 fn inputs(options: &args::Report) -> Result<Inputs, Failure> {
-    if options.file == "-" && options.log.as_deref() == Some("-") {
+    if std::iter::once(&options.file).chain(&options.logs).filter(|path| *path == "-").count() > 1 {
         return Err(Failure::input("only one of system and log can come from standard input"));
     }
-    match (input::either(&options.file)?, &options.log) {
-        (Content::System(system, text), Some(path)) => {
+    match (input::either(&options.file)?, options.logs.first()) {
+        (Content::System(system, text), _) => {
             let system = Box::new(input::has_work(&options.file, *system, false)?);
-            let log = input::log(path)?;
-            if log.header().back_end != BackEnd::Observe {
-                same_tasks(&system, path, &log)?;
+            let mut logs = Vec::new();
+            for path in &options.logs {
+                let log = input::log(path)?;
+                if log.header().back_end != BackEnd::Observe {
+                    same_tasks(&system, path, &log)?;
+                }
+                logs.push((path.clone(), Box::new(log)));
             }
-            Ok(Inputs::System { system, toml: text, log: Some((path.clone(), Box::new(log))) })
-        }
-        (Content::System(system, text), None) => {
-            let system = Box::new(input::has_work(&options.file, *system, false)?);
-            Ok(Inputs::System { system, toml: text, log: None })
+            Ok(Inputs::System { system, toml: text, logs })
         }
         (Content::Log(log), None) if log.header().system.is_empty() => Ok(Inputs::Alone(log)),
         (Content::Log(log), None) => {
             let system = input::system_of(&options.file, &log)?;
             let text = log.header().system.clone();
-            Ok(Inputs::System { system: Box::new(system), toml: text, log: Some((options.file.clone(), log)) })
+            Ok(Inputs::System { system: Box::new(system), toml: text, logs: vec![(options.file.clone(), log)] })
         }
         (Content::Log(_), Some(path)) => Err(Failure::input(format_args!(
-            "{} and {path} cannot both be logs; give one system file and one log",
+            "{} and {path} cannot both be logs; give one system file and one log, or the log of each node",
             input::shown(&options.file)
         ))),
     }
@@ -227,9 +231,35 @@ fn source(path: &str, log: &mut Log, name: &str) -> Result<Source, Failure> {
     let mut builder = builder.explaining(rules, log.definitions());
     let end = log.copy_to(&mut builder).map_err(|error| input::log_failure(path, &error))?;
     let mut source = builder.finish(end);
+    source.clocks = Clocks::of([log.definitions()]);
     let damage = log.damage();
     input::warn_of_damage(path, &damage);
     source.damage = (!damage.is_none()).then(|| damage.to_string());
+    Ok(source)
+}
+
+/// The logs of several nodes as one source of the report.
+fn joined(logs: &mut [(String, Box<Log>)], system: &System) -> Result<Source, Failure> {
+    let paths: Vec<String> = logs.iter().map(|(path, _)| path.clone()).collect();
+    let path = |log: usize| paths.get(log).map_or("", String::as_str);
+    let refused = |error: JoinError| Failure::input(format_args!("{} {error}", input::shown(path(error.log()))));
+    let mut joined = Joined::new(logs.iter_mut().map(|(_, log)| &mut **log).collect()).map_err(refused)?;
+    let rules = Rules::of(joined.header(), Some(system));
+    let builder = SourceBuilder::new(&system.name, joined.header(), joined.definitions(), None);
+    let mut builder = builder.explaining(rules, joined.definitions());
+    let end = joined.copy_to(&mut builder).map_err(|(log, error)| input::log_failure(path(log), &error))?;
+    let mut source = builder.finish(end);
+    source.clocks = joined.clocks();
+    drop(joined);
+    let mut damages = Vec::new();
+    for (path, log) in logs.iter() {
+        let damage = log.damage();
+        input::warn_of_damage(path, &damage);
+        if !damage.is_none() {
+            damages.push(format!("{path}: {damage}"));
+        }
+    }
+    source.damage = (!damages.is_empty()).then(|| damages.join("; "));
     Ok(source)
 }
 
@@ -361,19 +391,21 @@ struct Commands<'a> {
 impl Commands<'_> {
     fn all(&self) -> Vec<String> {
         let Commands { options, seed, duration, .. } = self;
-        let (mut lines, system, log) = match (&options.log, self.back_end) {
+        let (mut lines, system, logs) = match (&options.logs[..], self.back_end) {
             // A log alone: its system is on the page.
-            (None, Some(_)) => {
+            ([], Some(_)) => {
                 let copy = "# system.toml: the file that stands on this page".to_owned();
-                (vec![copy], "system.toml".to_owned(), Some(&options.file))
+                (vec![copy], "system.toml".to_owned(), std::slice::from_ref(&options.file))
             }
-            (log, _) if options.file == "-" => {
+            (logs, _) if options.file == "-" => {
                 let copy = "# system.toml: the file that stands on this page".to_owned();
-                (vec![copy], "system.toml".to_owned(), log.as_ref())
+                (vec![copy], "system.toml".to_owned(), logs)
             }
-            (log, _) => (Vec::new(), quoted(&options.file), log.as_ref()),
+            (logs, _) => (Vec::new(), quoted(&options.file), logs),
         };
-        let log = log.map(|log| if log == "-" { "log.takt".to_owned() } else { quoted(log) });
+        let named = |log: &String| if log == "-" { "log.takt".to_owned() } else { quoted(log) };
+        let logs: Vec<String> = logs.iter().map(named).collect();
+        let log = logs.first().cloned();
         let judged = log.as_ref().filter(|_| self.as_run).unwrap_or(&system);
         lines.push(format!("takt check {judged}"));
         let node = self.node.map(|node| format!(" --node {}", quoted(node))).unwrap_or_default();
@@ -385,6 +417,12 @@ impl Commands<'_> {
                 let delays = self.delays.map(|list| format!(" --delays {}", quoted(list))).unwrap_or_default();
                 lines.push(format!("takt sim {system}{node} --for {duration} --seed {seed}{delays} -o {log}"));
                 String::new()
+            }
+            // Each node has a command of its own.
+            (Some(_), Some(_)) if logs.len() > 1 => {
+                lines.extend(sim);
+                lines.push("# each node: takt run, as docs/how-to/run-flows-over-machines.md shows".to_owned());
+                format!(" --seed {seed} --for {duration}")
             }
             (Some(back_end), Some(log)) => {
                 lines.extend(sim);
@@ -406,8 +444,8 @@ impl Commands<'_> {
                 format!(" --seed {seed} --for {duration}")
             }
         };
-        let log = log.map(|log| format!(" {log}")).unwrap_or_default();
-        lines.push(format!("takt report {system}{log}{again}{}", page_option(options)));
+        let logs: String = logs.iter().map(|log| format!(" {log}")).collect();
+        lines.push(format!("takt report {system}{logs}{again}{}", page_option(options)));
         lines
     }
 }

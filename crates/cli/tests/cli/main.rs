@@ -5,6 +5,7 @@ mod files;
 mod folder;
 mod help;
 mod lab;
+mod live_logs;
 mod pictures;
 mod pipes;
 mod runs;

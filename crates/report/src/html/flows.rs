@@ -7,6 +7,7 @@ use takt_model::{FlowId, Lateness, NodeId, Span, System};
 
 use super::ReportInput;
 use crate::axis::short;
+use crate::live_hops::{LiveHop, live_hops};
 use crate::markup::Esc;
 
 /// One hop of a flow, or the flow from end to end.
@@ -41,6 +42,44 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
         }
     }
     out.push_str("</tbody></table></div>\n");
+    let live = input.check.zip(input.measured).map(|(check, source)| live_hops(system, check, source));
+    write_live(out, &live.unwrap_or_default());
+}
+
+/// The hops of live nodes beside their bounds, and why some are above.
+fn write_live(out: &mut String, hops: &[LiveHop]) {
+    if hops.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<p class=\"note\">Measured on the nodes: k is the most messages that one receiving job took. A delay \
+         from node to node lies between two values, because clocks differ.</p>\n\
+         <div class=\"wide\"><table>\n<thead><tr><th scope=\"col\">Hop</th><th scope=\"col\">Node</th>",
+    );
+    for head in ["Response<br/>max", "Bound", "k", "Bound", "Delay<br/>max", "Bound"] {
+        let _ = write!(out, "<th class=\"n\" scope=\"col\">{head}</th>");
+    }
+    out.push_str("</tr></thead>\n<tbody>\n");
+    for hop in hops {
+        let (name, node) = (Esc(&hop.task), Esc(&hop.node));
+        let _ = write!(out, "<tr><th scope=\"row\">{name}</th><td>{node}</td>");
+        let dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let delay = hop.delay.map(|(low, high)| format!("{} to {}", rounded_down(low), rounded_down(high)));
+        let values = [
+            ("response", hop.response.map(short), hop.response_bound.map(short)),
+            ("messages", hop.messages.map(|k| k.to_string()), hop.messages_bound.map(|k| k.to_string())),
+            ("delay", delay, hop.delay_bound.map(short)),
+        ];
+        for (what, value, bound) in values {
+            let class = if hop.above.contains(&what) { "n late" } else { "n" };
+            let _ = write!(out, "<td class=\"{class}\">{}</td><td class=\"n\">{}</td>", dash(value), dash(bound));
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</tbody></table></div>\n");
+    for sentence in hops.iter().filter_map(LiveHop::sentence) {
+        let _ = writeln!(out, "<p class=\"note\">{}</p>", Esc(&sentence));
+    }
 }
 
 /// The hops of a flow, then the flow itself where it has several.

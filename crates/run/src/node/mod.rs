@@ -23,6 +23,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use takt_linux::datagram::Datagrams;
+use takt_log::ClockDef;
 use takt_model::{NodeId, Span, Time};
 use takt_net::OffsetInterval;
 use takt_net::source::ClockReport;
@@ -48,7 +49,7 @@ pub use seal::{Key, KeyError};
 pub use table_tasks::{CHUNK, ROOM};
 
 pub(crate) use clocks::{Clocks, SyncJob};
-use difference::{Difference, KnownDifference};
+use difference::{Difference, KnownDifference, UsedDifferences};
 pub(crate) use messages::NodeMessages;
 use outbox::NodeOutbox;
 use payload::Payloads;
@@ -132,6 +133,8 @@ pub(crate) struct NodeLive {
     pub(crate) taken: Vec<AtomicU64>,
     /// By node.
     differences: Vec<KnownDifference>,
+    /// By node: from its times of the run to those of this node.
+    used: Vec<UsedDifferences>,
     /// By node: its messages that were dropped because the difference of the clocks was not known.
     untimed: Vec<AtomicU64>,
     /// See [`NodeSummary`].
@@ -157,10 +160,11 @@ impl NodeLive {
         let outbox = NodeOutbox::open(&plan)?;
         let taken = plan.tasks.iter().map(|_| AtomicU64::new(0)).collect();
         let differences = plan.original.nodes.iter().map(|_| KnownDifference::default()).collect();
+        let used = plan.original.nodes.iter().map(|_| UsedDifferences::default()).collect();
         let untimed = plan.original.nodes.iter().map(|_| AtomicU64::new(0)).collect();
         let payloads = if has_handlers { Payloads::new(&plan) } else { Payloads::default() };
         let (counts, other_clocks) = (Counts::default(), AtomicBool::new(false));
-        Ok(NodeLive { plan, socket, outbox, counts, payloads, taken, differences, untimed, other_clocks })
+        Ok(NodeLive { plan, socket, outbox, counts, payloads, taken, differences, used, untimed, other_clocks })
     }
 
     /// Whether messages of these slots may have to wait, so that a thread must send them later.
@@ -171,6 +175,21 @@ impl NodeLive {
     /// The measured difference: this node's CLOCK_MONOTONIC - that of another.
     pub(crate) fn difference(&self, node: NodeId) -> Option<Difference> {
         self.differences.get(node.index())?.get()
+    }
+
+    /// Messages of a node were read with this difference of the times of the run.
+    pub(crate) fn used_difference(&self, from: NodeId, difference: Difference) {
+        if let Some(used) = self.used.get(from.index()) {
+            used.add(difference);
+        }
+    }
+
+    /// How the clocks of nodes differed whose messages came, after the run. Nodes without a known difference are left
+    /// out.
+    pub(crate) fn clocks(&self) -> Vec<ClockDef> {
+        let known = (0..).zip(&self.used).filter_map(|(stream, used)| Some((stream, used.get()?)));
+        let clock = |(stream, (offset_min, offset_max))| ClockDef { stream, from: Time::ZERO, offset_min, offset_max };
+        known.map(clock).collect()
     }
 
     fn set_difference(&self, node: NodeId, offset: Option<OffsetInterval>) {

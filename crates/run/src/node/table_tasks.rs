@@ -374,11 +374,18 @@ fn open(
     let from = NodeId(u32::from(head.from));
     let zeros = body.zero.as_ns().wrapping_sub(epoch.monotonic(Time::ZERO).as_ns()).cast_signed();
     let shift = match live.difference(from) {
-        Some(difference) => difference.later(zeros),
+        Some(difference) => {
+            let difference = difference.later(zeros);
+            live.used_difference(from, difference);
+            difference
+        }
         // All nodes count from one instant of CLOCK_REALTIME.
         None if plan.network.clocks.is_none() => {
             if zeros.unsigned_abs() > ZERO_ERROR.as_ns() {
                 live.other_clocks.store(true, Ordering::Relaxed);
+            } else {
+                // One machine has one CLOCK_MONOTONIC.
+                live.used_difference(from, Difference { low: zeros, middle: zeros, high: zeros });
             }
             Difference::default()
         }

@@ -352,7 +352,7 @@ fn a_message_of_another_task_or_node_is_none() {
         zero: t(0),
         payload: 0,
     };
-    let shift = Difference { low: -7, middle: -5 };
+    let shift = Difference { low: -7, middle: -5, high: -4 };
     let message = incoming(&plan, NodeId(0), &body, shift).unwrap();
     assert_eq!((message.job.number, message.number, message.due, message.origin), (3, 9, t(45), t(15)));
     assert_eq!(message.due_min, t(43));

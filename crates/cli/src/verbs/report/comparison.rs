@@ -6,7 +6,7 @@ use takt_log::stats::{ChainStats, TaskStats};
 use takt_log::{BackEnd, Definitions};
 use takt_model::flows::{self, Role};
 use takt_model::{Lateness, NodeId, Span, System};
-use takt_report::Source;
+use takt_report::{LiveHop, Source};
 
 use super::super::check::{answers, word};
 use crate::table::{Rows, Table, or_dash, time};
@@ -16,6 +16,8 @@ pub(super) struct Comparison<'a> {
     pub(super) check: &'a CheckReport,
     pub(super) simulated: Option<&'a Source>,
     pub(super) measured: Option<&'a Source>,
+    /// Of a live run.
+    pub(super) hops: &'a [LiveHop],
     pub(super) back_end: Option<BackEnd>,
 }
 
@@ -122,7 +124,8 @@ impl Comparison<'_> {
                 table.without_empty_columns().render_long(Rows::Most, what, |row, _| ranks[row])
             })
             .collect();
-        format!("{}: {}\n\n{}", self.system.name, word(self.check.schedulable), tables.join("\n"))
+        let hops = hop_text(self.hops);
+        format!("{}: {}\n\n{}{hops}", self.system.name, word(self.check.schedulable), tables.join("\n"))
     }
 
     pub(super) fn json(&self) -> Value {
@@ -160,14 +163,69 @@ impl Comparison<'_> {
                 })
             })
             .collect();
-        json!({
+        let mut answer = json!({
             "system": self.system.name,
             "schedulable": self.check.schedulable.known(),
             "back_end": self.back_end.map(BackEnd::name),
             "tasks": tasks,
             "chains": chains,
-        })
+        });
+        if !self.hops.is_empty() {
+            answer["hops"] = self.hops.iter().map(hop_json).collect();
+        }
+        answer
     }
+}
+
+/// The hops of a live run beside the bounds of `check`, and why some are above. Empty without hops.
+fn hop_text(hops: &[LiveHop]) -> String {
+    if hops.is_empty() {
+        return String::new();
+    }
+    let mut table =
+        Table::headed("measured|node|response|bound|k|k bound|delay at least|delay at most|delay bound|above");
+    for hop in hops {
+        let delay = |end: Option<Lateness>| or_dash(end.map(Lateness::four_digits_down));
+        let above = hop.above.iter().map(|what| (*what).to_owned());
+        let undecided = hop.undecided.iter().map(|what| format!("{what}?"));
+        let marks: Vec<String> = above.chain(undecided).collect();
+        table.row(vec![
+            hop.task.clone(),
+            hop.node.clone(),
+            or_dash(hop.response.map(time)),
+            or_dash(hop.response_bound.map(time)),
+            or_dash(hop.messages),
+            or_dash(hop.messages_bound),
+            delay(hop.delay.map(|delay| delay.0)),
+            delay(hop.delay.map(|delay| delay.1)),
+            or_dash(hop.delay_bound.map(time)),
+            marks.join(", "),
+        ]);
+    }
+    let sentences: String = hops.iter().filter_map(LiveHop::sentence).map(|sentence| format!("{sentence}\n")).collect();
+    let is_marked = |hop: &LiveHop| !hop.above.is_empty() || !hop.undecided.is_empty();
+    let ranks: Vec<bool> = hops.iter().map(|hop| !is_marked(hop)).collect();
+    let table = table.without_empty_columns().render_long(Rows::Most, "rows of hops", |row, _| ranks[row]);
+    format!("\n{table}{sentences}")
+}
+
+fn hop_json(hop: &LiveHop) -> Value {
+    json!({
+        "flow": hop.flow,
+        "hop": hop.hop,
+        "task": hop.task,
+        "node": hop.node,
+        "response_max_ns": hop.response.map(Span::as_ns),
+        "response_error_ns": hop.response_error.as_ns(),
+        "bound_ns": hop.response_bound.map(Span::as_ns),
+        "messages": hop.messages,
+        "messages_bound": hop.messages_bound,
+        "delay_max_ns": hop.delay.map(|(low, high)| [low.as_ns(), high.as_ns()]),
+        "delay_bound_ns": hop.delay_bound.map(Span::as_ns),
+        "above": hop.above,
+        "undecided": hop.undecided,
+        "disturbances": hop.disturbances,
+    })
 }
 
 /// Hops of flows and flows, with what is left between the largest simulated response and its limits.
