@@ -167,10 +167,11 @@ fn threads_that_cannot_be_are_told_what_can() {
     assert!(plan(&request, bound(), &Facts { domain: None, room: None, ..facts(0) }).is_ok(), "the kernel decides");
     assert_eq!(
         says(plan_command(&request, "./player", &[0], &facts(0))),
-        "3: ./player would have CPUs 0 only, as takt has, and SCHED_DEADLINE wants all of their \
-         scheduling domain: 0, 1\n\
-         start takt without taskset and outside of cpusets; or use a control group, which guarantees nothing: \
-         --budget cgroup"
+        format!(
+            "3: ./player would have CPUs 0 only, as takt has, and SCHED_DEADLINE wants all of their scheduling \
+             domain: 0, 1\n{}; or use a control group, which guarantees nothing: --budget cgroup",
+            takt_linux::sched::unconfined()
+        )
     );
     let reservation = Reservation { runtime: ms(1), deadline: ms(10), period: ms(10) };
     let already = Target { class: Class::Deadline(reservation), ..target(7, &[0, 1]) };
