@@ -278,10 +278,10 @@ fn messages_of_clock_sync_are_in_the_share_of_their_node() {
 fn messages_of_clock_sync_bunch_less_where_their_nodes_are_proven() {
     const STORE: &str = include_str!("../../../examples/store.toml");
     let total = |text: &str| size_network(&system(text), Weigh::Bytes, Span::from_ms(2)).unwrap().total_rate;
-    assert_eq!(total(STORE), 22_669_917);
+    assert_eq!(total(STORE), 28_000_448);
     // Nothing is proven of n0, and so of no node: a request may leave at any time of its period.
     let overloaded = STORE.replacen("wcet = \"20ms\"", "wcet = \"55ms\"", 1);
-    assert_eq!(total(&overloaded), 33_835_903);
+    assert_eq!(total(&overloaded), 44_978_090);
 }
 
 #[test]

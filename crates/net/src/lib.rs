@@ -54,7 +54,7 @@ pub use egress::{Background, ClassSpec, Egress, EgressDecision, EgressError, Egr
 pub use link::{DelayChoice, Link, LinkDecision, LinkError, LinkEvent, LinkSpec};
 pub use message_wire::{
     BODY as MESSAGE_BODY, DatagramKind, HEAD as MESSAGE_HEAD, LENGTH_MIN as MESSAGE_MIN, MessageBody, MessageHead,
-    TAG as MESSAGE_TAG,
+    SYNC_SEALED, TAG as MESSAGE_TAG,
 };
 pub use outbox::Outbox;
 pub use packet::{DropReason, Packet};
@@ -62,7 +62,7 @@ pub use peers::PeerQueues;
 pub use port::{CrossPattern, CrossSpec, Port, PortDecision, PortError, PortEvent, PortSpec};
 pub use queue::{LateRule, Order, PACKETS_MAX, PacketQueue, QueueCounts, QueueError, QueueSpec, Queued};
 pub use replay::{ReplayGuard, ReplayRefusal, WINDOW as REPLAY_WINDOW};
-pub use sync_wire::{LENGTH as SYNC_LENGTH, SEALED as SYNC_SEALED, SyncClaim, SyncMessage, SyncRequest};
+pub use sync_wire::{LENGTH as SYNC_LENGTH, SyncClaim, SyncMessage, SyncRequest};
 pub use time_table::{
     Claim, ClaimedOffset, Exchange, OffsetInterval, Refusal, TimeTable, TimeTableDecision, TimeTableError,
     TimeTableEvent, TimeTableSpec,

@@ -21,6 +21,8 @@ pub const HEAD: usize = 56;
 pub const BODY: usize = 48;
 /// Bytes of the authentication tag.
 pub const TAG: usize = 16;
+/// Bytes of a sealed message about clocks, with head and tag.
+pub const SYNC_SEALED: usize = HEAD + sync_wire::LENGTH + TAG;
 /// Bytes of the shortest datagram.
 pub const LENGTH_MIN: usize = HEAD + BODY + TAG;
 
@@ -49,7 +51,7 @@ impl DatagramKind {
     fn fits(self, bytes: usize) -> bool {
         match self {
             DatagramKind::Flow => bytes >= LENGTH_MIN,
-            DatagramKind::Clock => bytes == sync_wire::SEALED,
+            DatagramKind::Clock => bytes == SYNC_SEALED,
         }
     }
 }
@@ -255,13 +257,13 @@ mod tests {
         let kinds = [DatagramKind::Flow, DatagramKind::Clock];
         for (written, read) in kinds.into_iter().flat_map(|written| kinds.map(|read| (written, read))) {
             let mut datagram = head.write_as(written).to_vec();
-            datagram.resize(sync_wire::SEALED, 0);
+            datagram.resize(SYNC_SEALED, 0);
             let found = MessageHead::read_as(read, &datagram);
             assert_eq!(found, (written == read).then_some(head), "{written:?} as {read:?}");
         }
         // A message about clocks has one length.
         let mut datagram = head.write_as(DatagramKind::Clock).to_vec();
-        for length in [sync_wire::SEALED - 1, sync_wire::SEALED + 1] {
+        for length in [SYNC_SEALED - 1, SYNC_SEALED + 1] {
             datagram.resize(length, 0);
             assert_eq!(MessageHead::read_as(DatagramKind::Clock, &datagram), None);
         }

@@ -14,17 +14,14 @@
 //!
 //! Nodes with a key seal these bytes as messages of flows: a head of
 //! [`DatagramKind::Clock`](crate::DatagramKind::Clock) before them, a tag behind them. Then both messages have
-//! [`SEALED`] bytes.
+//! [`SYNC_SEALED`](crate::SYNC_SEALED) bytes.
 
 use takt_model::{Span, Time};
 
-use crate::message_wire::{HEAD, TAG};
 use crate::source::{SourceKind, Timescale};
 
 /// Bytes of a message.
 pub const LENGTH: usize = 72;
-/// Bytes of a sealed message: with head and tag.
-pub const SEALED: usize = HEAD + LENGTH + TAG;
 
 const MAGIC: [u8; 4] = *b"tktc";
 const VERSION: u8 = 2;

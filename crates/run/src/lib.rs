@@ -57,6 +57,7 @@ mod record;
 pub mod reserve;
 mod run_notes;
 mod run_threads;
+mod seal;
 mod served;
 mod start;
 mod threads;

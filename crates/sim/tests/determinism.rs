@@ -112,7 +112,7 @@ fn a_world_gives_the_bytes_it_always_gave() {
     let system = file::parse(WORLD, "world.toml").unwrap();
     let first = log(&system, 7, Span::from_s(1));
     assert!(first == log(&system, 7, Span::from_s(1)), "two runs differ");
-    assert_eq!((first.len(), crc32fast::hash(&first)), (37_313, 0x04D2_22CB));
+    assert_eq!((first.len(), crc32fast::hash(&first)), (37_271, 0xBC43_75DA));
 }
 
 /// All strategies, placements and arrivals in small: a thousand random systems of one node. Hashes

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use takt_linux::process::effective_user;
 use thiserror::Error;
 
-use super::seal::{Key, KeyError};
+use crate::seal::{Key, KeyError};
 
 /// The most bytes of a key file that are read.
 const KEY_MAX: u64 = 4096;

@@ -39,13 +39,13 @@ mod messages;
 mod outbox;
 mod payload;
 mod plan;
-mod seal;
+
 mod table_tasks;
 
+pub use crate::seal::{Key, KeyError};
 pub use error::NodeError;
 pub use key_file::KeyFileError;
 pub use plan::{NodeNetwork, has_flows};
-pub use seal::{Key, KeyError};
 pub use table_tasks::{CHUNK, ROOM};
 
 pub(crate) use clocks::{Clocks, SyncJob};
@@ -55,7 +55,6 @@ use outbox::NodeOutbox;
 use payload::Payloads;
 pub(crate) use payload::Ring;
 pub(crate) use plan::{NodePlan, Part};
-pub(crate) use seal::Sealer;
 pub(crate) use table_tasks::{TableJob, TableTasks};
 
 /// Numbers that the table thread counts up.

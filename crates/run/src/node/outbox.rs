@@ -25,7 +25,7 @@ use takt_net::{LateRule, MessageBody, MessageHead, Order, Packet, PeerQueues, Qu
 use super::NodeError;
 use super::line::{Line, LineSpec, TransmittedMessage};
 use super::plan::NodePlan;
-use super::seal::Sealer;
+use crate::seal::Sealer;
 
 /// Messages to a peer that wait at most.
 const LETTERS_MAX: usize = 1024;
@@ -364,8 +364,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
-    use super::super::seal::Key;
     use super::*;
+    use crate::seal::Key;
     use takt_linux::net::Cable;
     use takt_linux::tc::{self, Device, Plan, Role, Rule};
     use takt_model::{Bucket, Link, Rate};

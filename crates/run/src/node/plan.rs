@@ -9,7 +9,7 @@ use takt_model::{FlowId, Late, MessageArrivals, NodeId, Plan, Span, System, Tabl
 use takt_net::MESSAGE_MIN;
 
 use super::NodeError;
-use super::seal::Key;
+use crate::seal::Key;
 
 /// The most bytes of a datagram over UDP.
 const DATAGRAM_MAX: u64 = 65_507;

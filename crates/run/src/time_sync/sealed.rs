@@ -8,7 +8,7 @@
 use takt_linux::{clock, process};
 use takt_net::{DatagramKind, MessageHead, ReplayGuard, ReplayRefusal, SYNC_SEALED, SyncMessage};
 
-use crate::node::{Key, Sealer};
+use crate::seal::{Key, Sealer};
 
 /// What seals the exchanges of a node.
 #[derive(Clone, Debug)]
