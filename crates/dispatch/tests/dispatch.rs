@@ -390,7 +390,7 @@ fn a_controller_brings_the_guard_when_a_critical_job_is_in_danger_and_calm_after
     let plan = rm_and(Builtin::RmsMlf, &operations);
     let law = Adaptive { window: ms(20), dwell: 1, dwell_max: 2, ..Adaptive::between(0, 1) };
     let misfit = Dispatcher::new(plan.clone()).adaptive(Adaptive::between(1, 1)).start().err().unwrap();
-    assert!(misfit.to_string().contains("plans 1 and 1 are to be the node's strategy (0)"), "{misfit}");
+    assert!(misfit.to_string().contains("plans 1 and 1 are to be the node's strategy at the start (0)"), "{misfit}");
     let unknown = Dispatcher::new(plan.clone()).adaptive(law.clone().response("nobody", ms(1))).start().err().unwrap();
     assert!(unknown.to_string().contains("no operation \"nobody\""), "{unknown}");
     // Every third job takes longer than its time until danger: 80 - 79 ms, less the margin.

@@ -471,7 +471,7 @@ fn a_gateway_that_ends_or_is_killed_is_lost_and_that_is_an_event() {
     let Some(robot) = robot(&session, &gateway(2)) else { return };
     let mut other = Command::new(std::env::current_exe().unwrap());
     let other = other.args(["--exact", "other_process"]).env(PORT, port.to_string()).stdout(Stdio::null());
-    let mut other = KillOnDrop(other.spawn().unwrap());
+    let other = KillOnDrop(other.spawn().unwrap());
     assert!(until(|| robot.traffic().peers == [9] && robot.count(0, PEER_FOUND) == 1));
     drop(other);
     assert!(until(|| robot.traffic().peers.is_empty() && robot.count(0, PEER_LOST) == 1), "{:?}", robot.traffic());
