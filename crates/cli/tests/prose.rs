@@ -109,6 +109,7 @@ fn messages(root: &Path) -> Prose {
             }
         }
     }
+    assert!(messages.sentences > 1_000, "only {} sentences in messages", messages.sentences);
     messages
 }
 

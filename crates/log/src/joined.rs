@@ -46,7 +46,7 @@ pub enum JoinError {
         node: String,
     },
     /// It is of another system.
-    #[error("is a log of another system or seed than the first log")]
+    #[error("is a log of another system or seed than the first log; give the logs of one run")]
     OtherRun {
         /// The log.
         log: usize,

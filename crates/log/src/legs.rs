@@ -10,8 +10,11 @@ use takt_model::{Lateness, Span, TaskId, Time};
 use crate::definitions::Definitions;
 use crate::event::{DropCause, Event, JobKey, Sink};
 
-/// Messages that are sent and have not arrived, at most; and the other way round. The oldest are left out.
-const OPEN_MAX: usize = 1 << 18;
+/// Messages of a task that are sent and have not arrived, at most; and the other way round. The oldest are left out.
+const OPEN_MAX: usize = 1 << 12;
+
+/// By task and number.
+type OpenMessages = BTreeMap<TaskId, BTreeMap<u64, Time>>;
 
 /// Counts messages by the task whose jobs left them.
 #[derive(Clone, Debug, Default)]
@@ -23,9 +26,9 @@ pub struct Legs {
     /// By task.
     delays: BTreeMap<TaskId, DelayRange>,
     /// When messages were sent that have not arrived, by task and number.
-    sent: BTreeMap<(TaskId, u64), Time>,
+    sent: OpenMessages,
     /// When messages arrived whose send is not told yet.
-    arrived: BTreeMap<(TaskId, u64), Time>,
+    arrived: OpenMessages,
     /// By stream.
     stolen: BTreeMap<u32, Span>,
 }
@@ -92,37 +95,36 @@ impl Legs {
     fn dropped(&mut self, stream: u32, now: Time, job: JobKey, message: u64, cause: DropCause) {
         let is_sender = self.nodes.get(job.task.index()) == Some(&stream);
         if is_sender {
-            self.sent.remove(&(job.task, message));
+            take_open(&mut self.sent, job.task, message);
         } else if cause == DropCause::Late {
             self.take(job.task, now);
         }
     }
 }
 
-fn keep(open: &mut BTreeMap<(TaskId, u64), Time>, message: (TaskId, u64), now: Time) {
+fn keep(open: &mut OpenMessages, task: TaskId, message: u64, now: Time) {
+    let open = open.entry(task).or_default();
     open.insert(message, now);
     if open.len() > OPEN_MAX {
         open.pop_first();
     }
 }
 
+fn take_open(open: &mut OpenMessages, task: TaskId, message: u64) -> Option<Time> {
+    open.get_mut(&task)?.remove(&message)
+}
+
 impl Sink for Legs {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         match *event {
-            Event::Send { job, message } => {
-                let key = (job.task, message);
-                match self.arrived.remove(&key) {
-                    Some(arrived) => self.delayed(job.task, now, arrived),
-                    None => keep(&mut self.sent, key, now),
-                }
-            }
-            Event::Arrive { job, message } => {
-                let key = (job.task, message);
-                match self.sent.remove(&key) {
-                    Some(sent) => self.delayed(job.task, sent, now),
-                    None => keep(&mut self.arrived, key, now),
-                }
-            }
+            Event::Send { job, message } => match take_open(&mut self.arrived, job.task, message) {
+                Some(arrived) => self.delayed(job.task, now, arrived),
+                None => keep(&mut self.sent, job.task, message, now),
+            },
+            Event::Arrive { job, message } => match take_open(&mut self.sent, job.task, message) {
+                Some(sent) => self.delayed(job.task, sent, now),
+                None => keep(&mut self.arrived, job.task, message, now),
+            },
             Event::Receive { job, .. } => self.take(job.task, now),
             Event::Drop { job, message, cause } => self.dropped(stream, now, job, message, cause),
             Event::Steal { span, .. } => {

@@ -233,7 +233,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
     }
 
     /// Whether nothing is due at `now` but misses to record. Nothing is decided then: so a schedule is the same with a
-    /// log and without one. If the dispatcher wants deadlines, each is an instant at which it decides.
+    /// log and without one. If the dispatcher wants deadlines, each is an instant at which it may decide.
     #[inline]
     fn only_records(&self, now: Time) -> bool {
         !self.tell_deadlines && self.finishes.earliest().0.min(self.releases.earliest().0).min(self.next_other) > now

@@ -107,6 +107,17 @@ fn a_node_that_measures_knows_deadlines_but_for_half_of_what_delays_vary() {
     }
 }
 
+#[test]
+fn clocks_are_measured_over_links_alone() {
+    let mut system = system(&format!(r#"offset = "5ms"{SYNC}"#), [100, 900], 30_000);
+    system.networks.clear();
+    let text = file::write(&system).replace("name = \"a\"\n", "name = \"a\"\nlink = { rate = \"10Mbit\" }\n");
+    let text = text.replace("name = \"b\"\n", "name = \"b\"\nlink = { rate = \"10Mbit\" }\n");
+    let system = file::parse(&text, "links.toml").unwrap_or_else(|error| panic!("{error:?}\n{text}"));
+    let events = events(&system, 300, 1);
+    assert!(arrivals(&events).len() > 20, "each message finds the clock of its sender unknown");
+}
+
 /// What became of the messages at `b`: dropped, or taken.
 fn outcomes(system: &System, seed: u64) -> Vec<(u64, Option<DropCause>)> {
     let lowered = takt_model::flows::lower(system).expect("there is a flow");

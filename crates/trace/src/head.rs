@@ -61,7 +61,7 @@ pub enum OpenError {
         tracks: bool,
     },
     /// A compressed file that cannot be unpacked.
-    #[error("the gzip around the trace is broken")]
+    #[error("the gzip around the trace is broken, or the file is cut; copy it again")]
     Gzip,
     /// A compressed file that holds too much.
     #[error(

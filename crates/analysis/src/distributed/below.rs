@@ -165,15 +165,16 @@ impl EdfBelowTable<'_> {
     }
 
     /// The longest time without an instant at which no work is pending. So under any order that keeps the CPU
-    /// busy, each job is done that long after its release. `None`: there is no such time within the limits.
+    /// busy, each job is done that long after its release. `None`: it is not below `limit`, or not found within the
+    /// limits.
     ///
     /// Releases in u time units have their deadlines in less than u + span - D, so there are at most ceil((u +
     /// span - D + Y) / T) of them.
-    pub(crate) fn busy_period_of_releases(&self) -> Option<u64> {
+    pub(crate) fn busy_period_of_releases(&self, limit: u64) -> Option<u64> {
         let mut terms_left = TERMS_MAX / 10;
         let terms = (self.jobs.len() + self.table.len()) as u64 + 1;
         let mut length = self.loads().try_fold(0u64, |sum, (c, _)| sum.checked_add(c))?;
-        loop {
+        while length < limit {
             terms_left = terms_left.checked_sub(terms)?;
             let next = self.jobs.iter().try_fold(rbf(self.table, length)?, |sum, job| {
                 let arrival_span = job.span.saturating_sub(job.d).checked_add(job.release_delay)?;
@@ -184,6 +185,7 @@ impl EdfBelowTable<'_> {
             }
             length = next;
         }
+        None
     }
 
     fn loads(&self) -> impl Iterator<Item = (u64, u64)> + Clone {

@@ -453,7 +453,7 @@ impl Net {
         let (jobs, table) = (jobs(self, node, flows)?, self.table(node, flows)?);
         let preemptive = !self.nodes[node].to_completion;
         let below = EdfBelowTable { jobs: &jobs, table: &table, preemptive, more: 0, less: 0 };
-        let busy = below.busy_period_of_releases().and_then(|busy| busy.checked_add(self.latency(node)?));
+        let busy = below.busy_period_of_releases(period).and_then(|busy| busy.checked_add(self.latency(node)?));
         Some(busy.map_or(period, |busy| busy.min(period)))
     }
 

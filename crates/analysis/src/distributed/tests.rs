@@ -399,7 +399,8 @@ fn a_busy_period_holds_all_that_may_be_released_in_it() {
     let table = [TableJob { c: 1, t: 4, late: 0 }];
     let busy = |span, release_delay| {
         let jobs = [Job { c: 2, t: 10, d: 8, release_delay, blocked: 0, span }];
-        EdfBelowTable { jobs: &jobs, table: &table, preemptive: true, more: 0, less: 0 }.busy_period_of_releases()
+        EdfBelowTable { jobs: &jobs, table: &table, preemptive: true, more: 0, less: 0 }
+            .busy_period_of_releases(u64::MAX)
     };
     assert_eq!(busy(8, 0), Some(3));
     // Two jobs of the flow can come at once: with them a second one of the table comes in time.

@@ -54,8 +54,10 @@ pub(crate) fn execute(options: &Infer, json: bool) -> Outcome {
         target.write(written.text.as_bytes())?;
     }
     if json {
-        let left_out: Vec<Value> =
-            written.left_out.iter().map(|(task, why)| json!({ "task": task, "why": why })).collect();
+        let tasks_left_out = written.left_out.iter().map(|(task, why)| json!({ "task": task, "why": why }));
+        let components = &written.components_left_out;
+        let components_left_out = components.iter().map(|(name, why)| json!({ "component": name, "why": why }));
+        let left_out: Vec<Value> = tasks_left_out.chain(components_left_out).collect();
         let tasks: Vec<Value> = inferred.tasks.iter().map(|task| entry(task, &inferred)).collect();
         let mut answer = json!({ "tasks": tasks, "left_out": left_out });
         if !inferred.traffic.flows.is_empty() {

@@ -366,6 +366,8 @@ impl Shared {
             self.changed.lower();
             let ready = blocked.iter().zip(&places).filter(|(_, place)| poll.is_ready(**place));
             let ready: Vec<u32> = ready.map(|((number, _), _)| *number).collect();
+            // A socket that has left is closed by its program alone.
+            drop(blocked);
             if !ready.is_empty() {
                 // A socket can be ready and still have no room, where the device's queue is full.
                 pause(Span::from_us(50));
@@ -435,6 +437,7 @@ impl State {
                 && broker.send([&Request::Leave { socket: *number }.head(), &[]], None) == Passed::Yes
             {
                 member.stage = Stage::Leaving;
+                member.note_answer();
             }
             let stays = !member.is_apart() || !member.pending.bytes.is_empty();
             if !stays {
@@ -579,11 +582,15 @@ impl DeadlineSocket {
                 self.room.get_or_init(|| event)
             }
         };
+        let mut is_member = false;
         self.with(|member| {
-            if member.room.is_none() {
-                member.room = Some(RoomDescriptor::new(Arc::clone(event)));
-            }
+            is_member = true;
+            member.room.get_or_insert_with(|| RoomDescriptor::new(Arc::clone(event)));
         });
+        if !is_member {
+            // It has left: a send is refused at once.
+            event.raise();
+        }
         Ok(event.as_fd())
     }
 
@@ -724,5 +731,7 @@ impl Member {
 impl Drop for DeadlineSocket {
     fn drop(&mut self) {
         let _ = self.leave();
+        // The broker may still have messages of it. The descriptor is closed now, as promised.
+        self.with(|member| member.room = None);
     }
 }

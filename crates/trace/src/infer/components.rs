@@ -76,7 +76,8 @@ fn fault(component: &InferredComponent, nodes: &[NodeSpec]) -> Option<&'static s
 }
 
 fn source(component: &InferredComponent) -> Component {
-    let auto = |span: Option<Span>| span.map_or(Auto::Auto, Auto::Value);
+    // A file holds no longer spans.
+    let auto = |span: Option<Span>| span.filter(|span| *span <= Span::FILE_MAX).map_or(Auto::Auto, Auto::Value);
     let mut out = Component::new(&component.name, component.node, component.rule.unwrap_or(ServerRule::Ptps));
     out.budget = auto(component.budget);
     out.cpus = component.cpus;

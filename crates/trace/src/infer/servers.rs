@@ -25,6 +25,8 @@ use super::{Arrivals, Inferred, Sample};
 
 /// The most servers. Later servers of a log are left out.
 pub const SERVERS_MAX: usize = 1 << 12;
+/// Pairs of a server and a task that ran while it paid, at most. Later pairs are left out.
+const PAIRS_MAX: usize = 1 << 20;
 
 /// Changes of one server that are kept since its last terms. Later ones are counted alone.
 const HISTORY_MAX: usize = 1 << 16;
@@ -427,6 +429,9 @@ impl ServerSampler {
         let ended = ended.map(|run| (run.task, within(run.since, run.until)));
         let running = lane.running.values().map(|(job, from)| (job.task, within(*from, now)));
         for (task, time) in ended.chain(running).filter(|(_, time)| *time > 0) {
+            if self.both.len() >= PAIRS_MAX && !self.both.contains_key(&(server, task)) {
+                continue;
+            }
             let both = self.both.entry((server, task)).or_default();
             *both = both.saturating_add(time);
         }
@@ -455,7 +460,11 @@ impl Sink for ServerSampler {
             Event::Charge { server, since, amount, idle } => self.charge(stream, now, server, (since, amount, idle)),
             Event::Lost { .. } => {
                 self.lanes.remove(&stream);
-                self.accounts.iter_mut().for_each(|account| account.note(ServerUpdate::Lost));
+                for account in self.accounts.iter_mut().filter(|account| account.def.node.0 == stream) {
+                    if !matches!(account.history.last(), Some(ServerUpdate::Lost)) {
+                        account.note(ServerUpdate::Lost);
+                    }
+                }
             }
             _ => {}
         }
