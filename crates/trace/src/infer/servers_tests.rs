@@ -200,11 +200,11 @@ fn events_without_sense_change_nothing() {
     ];
     let found = inferred(&one, &events);
     assert_eq!((found.components[0].budget, found.components[0].period), (None, None));
-    // No file holds such a budget: the component goes, and the rest stays.
+    // No file holds such a budget: takt size is to choose it.
     let mut huge = turns([0, 0]);
     huge.insert(0, (0, Event::Replenish { server: 0, budget: Span::MAX }));
     let written = inferred(&one, &huge).system(&SystemOptions::default());
-    assert_eq!((written.system.components.len(), written.components_left_out.len()), (0, 1));
-    assert!(written.system.tasks.len() == 2 && written.text.contains("# Left out: \"c\": "), "{}", written.text);
+    assert_eq!((written.system.components.len(), written.components_left_out.len()), (1, 0));
+    assert!(written.system.tasks.len() == 2 && written.text.contains("budget = \"auto\""), "{}", written.text);
     assert!(takt_model::file::parse(&written.text, "inferred.toml").is_ok());
 }
