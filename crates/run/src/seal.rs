@@ -3,7 +3,8 @@
 
 use chacha20poly1305::{AeadInOut as _, KeyInit as _, Tag, XChaCha20Poly1305};
 use takt_net::{
-    DatagramKind, MESSAGE_BODY, MESSAGE_HEAD, MESSAGE_TAG, MessageBody, MessageHead, SYNC_SEALED, SyncMessage,
+    DatagramKind, MESSAGE_BODY, MESSAGE_HEAD, MESSAGE_TAG, MessageBody, MessageHead, ReplayGuard, ReplayRefusal,
+    SYNC_SEALED, SyncMessage,
 };
 use thiserror::Error;
 
@@ -64,6 +65,38 @@ impl Sealer {
     pub(crate) fn seal_sync(&mut self, message: &SyncMessage) -> Option<[u8; SYNC_SEALED]> {
         self.head.counter += 1;
         self.key.seal_sync(&self.head, message)
+    }
+}
+
+/// Why a sealed datagram does not count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SealRefusal {
+    Malformed,
+    Foreign,
+    /// Nobody with the key made it.
+    Forged,
+    Replayed,
+    /// It is of a process that a later one has replaced.
+    Former,
+}
+
+/// What `open` makes of a datagram with this head, if it is of this run and system, and counts for the first time. The
+/// guards are by node. One of them notes a datagram only after `open` has proven it.
+pub(crate) fn accept<T>(
+    head: &MessageHead,
+    (run, system): (u64, u64),
+    guards: &mut [ReplayGuard],
+    open: impl FnOnce() -> Result<T, SealRefusal>,
+) -> Result<T, SealRefusal> {
+    if head.run != run || head.system != system {
+        return Err(SealRefusal::Foreign);
+    }
+    let guard = guards.get_mut(usize::from(head.from)).ok_or(SealRefusal::Malformed)?;
+    let opened = open()?;
+    match guard.accept(head.boot, head.salt, head.counter) {
+        Ok(()) => Ok(opened),
+        Err(ReplayRefusal::Former) => Err(SealRefusal::Former),
+        Err(ReplayRefusal::Again | ReplayRefusal::Old) => Err(SealRefusal::Replayed),
     }
 }
 

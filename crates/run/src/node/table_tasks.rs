@@ -10,12 +10,13 @@ use takt_linux::clock::{monotonic_ns, realtime_ns};
 use takt_linux::datagram::Chunk;
 use takt_log::{DropCause, Event};
 use takt_model::{NodeId, Span, Time};
-use takt_net::{MESSAGE_BODY, MESSAGE_HEAD, MessageBody, MessageHead, ReplayGuard, ReplayRefusal};
+use takt_net::{MESSAGE_BODY, MESSAGE_HEAD, MessageBody, MessageHead, ReplayGuard};
 
 use super::difference::Difference;
 use super::messages::{Message, NodeMessages, incoming};
 use super::outbox::{Departure, Fate, NodeOutbox};
 use super::{NodeLive, Part, lateness};
+use crate::seal::{SealRefusal, accept};
 
 /// Datagrams that one system call receives at most. The clock is read after each.
 pub const CHUNK: usize = 8;
@@ -325,27 +326,28 @@ fn local(stamp: u64, (now, realtime): (u64, u64), epoch: Epoch) -> Time {
 /// Why a datagram is no message for this node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Refusal {
-    Malformed,
-    Foreign,
-    Forged,
-    Replayed,
-    /// It is of a process that a later one has replaced.
-    Former,
+    Sealed(SealRefusal),
     /// It is not known how the clock of its sender differs.
     Untimed(NodeId),
+}
+
+impl From<SealRefusal> for Refusal {
+    fn from(refusal: SealRefusal) -> Refusal {
+        Refusal::Sealed(refusal)
+    }
 }
 
 impl Refusal {
     fn of(self, live: &NodeLive) -> Option<&AtomicU64> {
         let counts = &live.counts;
-        match self {
-            Refusal::Malformed => Some(&counts.malformed),
-            Refusal::Foreign => Some(&counts.foreign),
-            Refusal::Forged => Some(&counts.forged),
-            Refusal::Replayed => Some(&counts.replayed),
-            Refusal::Former => Some(&counts.former),
-            Refusal::Untimed(node) => live.untimed.get(node.index()),
-        }
+        Some(match self {
+            Refusal::Sealed(SealRefusal::Malformed) => &counts.malformed,
+            Refusal::Sealed(SealRefusal::Foreign) => &counts.foreign,
+            Refusal::Sealed(SealRefusal::Forged) => &counts.forged,
+            Refusal::Sealed(SealRefusal::Replayed) => &counts.replayed,
+            Refusal::Sealed(SealRefusal::Former) => &counts.former,
+            Refusal::Untimed(node) => return live.untimed.get(node.index()),
+        })
     }
 }
 
@@ -358,18 +360,12 @@ fn open(
 ) -> Result<Message, Refusal> {
     let plan = &live.plan;
     if datagram.len() > plan.longest {
-        return Err(Refusal::Malformed);
+        return Err(SealRefusal::Malformed.into());
     }
-    let head = MessageHead::read(datagram).ok_or(Refusal::Malformed)?;
-    if head.run != plan.network.start || head.system != plan.digest {
-        return Err(Refusal::Foreign);
-    }
-    let guard = guards.get_mut(usize::from(head.from)).ok_or(Refusal::Malformed)?;
-    let key = plan.network.key.as_ref().ok_or(Refusal::Foreign)?;
-    let body = key.open(&head, datagram).ok_or(Refusal::Forged)?;
-    guard.accept(head.boot, head.salt, head.counter).map_err(|refusal| match refusal {
-        ReplayRefusal::Former => Refusal::Former,
-        ReplayRefusal::Again | ReplayRefusal::Old => Refusal::Replayed,
+    let head = MessageHead::read(datagram).ok_or(SealRefusal::Malformed)?;
+    let body = accept(&head, (plan.network.start, plan.digest), guards, || {
+        let key = plan.network.key.as_ref().ok_or(SealRefusal::Foreign)?;
+        key.open(&head, datagram).ok_or(SealRefusal::Forged)
     })?;
     let from = NodeId(u32::from(head.from));
     let zeros = body.zero.as_ns().wrapping_sub(epoch.monotonic(Time::ZERO).as_ns()).cast_signed();
@@ -391,8 +387,8 @@ fn open(
         }
         None => return Err(Refusal::Untimed(from)),
     };
-    let message = incoming(plan, from, &body, shift).ok_or(Refusal::Malformed)?;
-    let place = places.get(message.place as usize).copied().flatten().ok_or(Refusal::Malformed)?;
+    let message = incoming(plan, from, &body, shift).ok_or(SealRefusal::Malformed)?;
+    let place = places.get(message.place as usize).copied().flatten().ok_or(SealRefusal::Malformed)?;
     let payload = datagram.get(MESSAGE_HEAD + MESSAGE_BODY..).and_then(|rest| rest.get(..usize::from(body.payload)));
     if let Some((ring, payload)) = live.payloads.input(message.place).zip(payload) {
         ring.write(message.job.number, payload);

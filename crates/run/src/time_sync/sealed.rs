@@ -6,9 +6,9 @@
 //! - Nothing here allocates after construction.
 
 use takt_linux::{clock, process};
-use takt_net::{DatagramKind, MessageHead, ReplayGuard, ReplayRefusal, SYNC_SEALED, SyncMessage};
+use takt_net::{DatagramKind, MessageHead, ReplayGuard, SYNC_SEALED, SyncMessage};
 
-use crate::seal::{Key, Sealer};
+use crate::seal::{Key, SealRefusal, Sealer, accept};
 
 /// What seals the exchanges of a node.
 #[derive(Clone, Debug)]
@@ -41,16 +41,6 @@ pub struct SyncDrops {
     pub replayed: u64,
     /// Of a process of its sender that a later one has replaced.
     pub former: u64,
-}
-
-/// Why a datagram is dropped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Refusal {
-    Malformed,
-    Foreign,
-    Forged,
-    Replayed,
-    Former,
 }
 
 /// See the module's documentation.
@@ -90,30 +80,22 @@ impl SyncSeal {
     pub(super) fn open(&mut self, datagram: &mut [u8], drops: &mut SyncDrops) -> Option<(u16, SyncMessage)> {
         let count = match self.read(datagram) {
             Ok(found) => return Some(found),
-            Err(Refusal::Malformed) => &mut drops.malformed,
-            Err(Refusal::Foreign) => &mut drops.foreign,
-            Err(Refusal::Forged) => &mut drops.forged,
-            Err(Refusal::Replayed) => &mut drops.replayed,
-            Err(Refusal::Former) => &mut drops.former,
+            Err(SealRefusal::Malformed) => &mut drops.malformed,
+            Err(SealRefusal::Foreign) => &mut drops.foreign,
+            Err(SealRefusal::Forged) => &mut drops.forged,
+            Err(SealRefusal::Replayed) => &mut drops.replayed,
+            Err(SealRefusal::Former) => &mut drops.former,
         };
         *count += 1;
         None
     }
 
-    fn read(&mut self, datagram: &mut [u8]) -> Result<(u16, SyncMessage), Refusal> {
+    fn read(&mut self, datagram: &mut [u8]) -> Result<(u16, SyncMessage), SealRefusal> {
         let SyncSeal { spec, guards, .. } = self;
-        let head = MessageHead::read_as(DatagramKind::Clock, datagram).ok_or(Refusal::Malformed)?;
-        if head.run != spec.run || head.system != spec.system {
-            return Err(Refusal::Foreign);
-        }
-        let guard = guards.get_mut(usize::from(head.from)).ok_or(Refusal::Malformed)?;
-        let message = spec.key.open_sync(&head, datagram).ok_or(Refusal::Forged)?;
-        if head.from == spec.node {
-            return Err(Refusal::Replayed);
-        }
-        guard.accept(head.boot, head.salt, head.counter).map_err(|refusal| match refusal {
-            ReplayRefusal::Former => Refusal::Former,
-            ReplayRefusal::Again | ReplayRefusal::Old => Refusal::Replayed,
+        let head = MessageHead::read_as(DatagramKind::Clock, datagram).ok_or(SealRefusal::Malformed)?;
+        let message = accept(&head, (spec.run, spec.system), guards, || {
+            let message = spec.key.open_sync(&head, datagram).ok_or(SealRefusal::Forged)?;
+            if head.from == spec.node { Err(SealRefusal::Replayed) } else { Ok(message) }
         })?;
         Ok((head.from, message))
     }
