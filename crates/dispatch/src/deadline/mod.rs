@@ -523,21 +523,13 @@ impl DeadlineSocket {
     /// The counts.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        let mut counts = Counts::default();
-        self.with(|member| counts = member.counts());
-        counts
+        self.with(|member| member.counts()).unwrap_or_default()
     }
 
     /// How the next message will leave.
     #[must_use]
     pub fn route(&self) -> Route {
-        let mut route = Route::Plain;
-        self.with(|member| {
-            if member.stage == Stage::Inside {
-                route = Route::Broker;
-            }
-        });
-        route
+        if self.with(|member| member.stage == Stage::Inside) == Some(true) { Route::Broker } else { Route::Plain }
     }
 
     /// Gives the socket back to the program: it sends as before, and has its former options. Waits
@@ -557,9 +549,7 @@ impl DeadlineSocket {
         }
         self.shared.changed.raise();
         self.shared.wait_while(self.number, |_| true);
-        let mut waiting = 0;
-        self.with(|member| waiting = member.pending.bytes.len());
-        waiting
+        self.with(|member| member.pending.bytes.len()).unwrap_or(0)
     }
 
     /// A descriptor for poll(2) or epoll(7) with POLLIN, for a program that does not wait for room.
@@ -582,22 +572,19 @@ impl DeadlineSocket {
                 self.room.get_or_init(|| event)
             }
         };
-        let mut is_member = false;
-        self.with(|member| {
-            is_member = true;
+        let noted = self.with(|member| {
             member.room.get_or_insert_with(|| RoomDescriptor::new(Arc::clone(event)));
         });
-        if !is_member {
+        if noted.is_none() {
             // It has left: a send is refused at once.
             event.raise();
         }
         Ok(event.as_fd())
     }
 
-    fn with(&self, body: impl FnOnce(&mut Member)) {
-        if let Some(member) = self.shared.state.lock().members.get_mut(&self.number) {
-            body(member);
-        }
+    /// `None`: it has left.
+    fn with<R>(&self, body: impl FnOnce(&mut Member) -> R) -> Option<R> {
+        self.shared.state.lock().members.get_mut(&self.number).map(body)
     }
 
     /// Sends a message to the connected peer. Waits for room, unless the socket has O_NONBLOCK.
@@ -628,9 +615,7 @@ impl DeadlineSocket {
     fn send_by(&self, bytes: &[u8], to: Option<SocketAddr>, never_waits: bool) -> Result<Sent, SendError> {
         let mut bytes = bytes;
         if bytes.len() > MESSAGE_MAX {
-            let mut is_stream = false;
-            self.with(|member| is_stream = member.outgoing.transport() == Transport::Stream);
-            if !is_stream {
+            if self.with(|member| member.outgoing.transport()) != Some(Transport::Stream) {
                 return Err(SendError::TooLong(bytes.len()));
             }
             bytes = bytes.get(..MESSAGE_MAX).unwrap_or(bytes);
@@ -644,9 +629,7 @@ impl DeadlineSocket {
                 // The watching thread polls for the room.
                 self.shared.changed.raise();
             }
-            let mut is_nonblocking = never_waits;
-            self.with(|member| is_nonblocking |= member.outgoing.is_nonblocking());
-            if is_nonblocking {
+            if never_waits || self.with(|member| member.outgoing.is_nonblocking()) == Some(true) {
                 return Err(SendError::WouldBlock);
             }
             let mut poll = Poll::default();
