@@ -120,6 +120,7 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
         as_run: as_run.is_some(),
     }
     .all();
+    let hops = measured.as_ref().map(|measured| live_hops(&placed, &check, measured)).unwrap_or_default();
     let page_input = ReportInput {
         title: "",
         system: Some(&placed),
@@ -127,6 +128,7 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
         check: Some(&check),
         simulated: simulated.as_ref(),
         measured: measured.as_ref(),
+        hops: &hops,
         notes: &notes,
         commands: &commands,
         maker: concat!("takt ", env!("CARGO_PKG_VERSION")),
@@ -136,7 +138,6 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
     for finding in findings(&page_input) {
         note(format_args!("note: {finding}"));
     }
-    let hops = measured.as_ref().map(|measured| live_hops(&placed, &check, measured)).unwrap_or_default();
     let comparison = Comparison {
         system: &placed,
         check: &check,

@@ -7,7 +7,7 @@ use takt_model::{FlowId, Lateness, NodeId, Span, System};
 
 use super::ReportInput;
 use crate::axis::short;
-use crate::live_hops::{LiveHop, live_hops};
+use crate::live_hops::LiveHop;
 use crate::markup::Esc;
 
 /// One hop of a flow, or the flow from end to end.
@@ -42,8 +42,7 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
         }
     }
     out.push_str("</tbody></table></div>\n");
-    let live = input.check.zip(input.measured).map(|(check, source)| live_hops(system, check, source));
-    write_live(out, &live.unwrap_or_default());
+    write_live(out, input.hops);
 }
 
 /// The hops of live nodes beside their bounds, and why some are above.

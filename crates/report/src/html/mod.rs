@@ -16,6 +16,7 @@ use takt_model::{Arrival, Discipline, Exec, Placement, Span, StrategyRef, System
 
 use crate::axis::short;
 use crate::gantt::Gantt;
+use crate::live_hops::LiveHop;
 use crate::markup::{Esc, page};
 use crate::source::Source;
 use crate::svg::{CHART_CSS, LANES_CSS, MESSAGES_CSS, Rows, SvgOptions, svg};
@@ -38,6 +39,8 @@ pub struct ReportInput<'a> {
     pub simulated: Option<&'a Source>,
     /// A run of it.
     pub measured: Option<&'a Source>,
+    /// The hops of live nodes: see [`live_hops`](crate::live_hops).
+    pub hops: &'a [LiveHop],
     /// Other notes for the reader, such as the reason for a missing simulation.
     pub notes: &'a [String],
     /// The commands that made this report, one an entry.
