@@ -454,7 +454,7 @@ fn components_of(system: &System) -> System {
     let options = SimOptions { duration: Span::from_s(10), ..SimOptions::default() };
     simulate(system, &options, &mut sinks).expect("it can be simulated");
     let inferred = Inferred::of_log(&sinks.0.finish(&definitions), &header, &definitions);
-    let written = inferred.with_servers(&sinks.1, &definitions).system(&SystemOptions::default());
+    let written = inferred.with_servers(&sinks.1).system(&SystemOptions::default());
     assert!(written.left_out.is_empty() && written.components_left_out.is_empty(), "{}", written.text);
     assert_eq!(file::parse(&written.text, "inferred.toml").as_ref(), Ok(&written.system));
     written.system

@@ -100,7 +100,7 @@ fn of_log(path: &str, nominal: bool) -> Result<Inferred, Failure> {
         ));
     }
     let inferred = Inferred::of_log(&samples, log.header(), log.definitions());
-    let inferred = inferred.with_messages(&messages, log.definitions()).with_servers(&servers, log.definitions());
+    let inferred = inferred.with_messages(&messages, log.definitions()).with_servers(&servers);
     if messages.saw_messages() && inferred.traffic.flows.is_empty() {
         note("note: the log has messages, but none of them was seen to release a job, so no flow is inferred");
     }

@@ -227,11 +227,8 @@ impl Inferred {
     /// Adds what messages tell. `definitions` are those of the log of which this was inferred.
     #[must_use]
     pub fn with_messages(mut self, seen: &MessageSampler, definitions: &Definitions) -> Inferred {
-        let place = |task: TaskId| {
-            let def = definitions.tasks.get(task.index())?;
-            let at = self.tasks.iter().position(|one| one.name == def.name && one.node == def.node)?;
-            Some(TaskId(at as u32))
-        };
+        let places = self.places();
+        let place = |task: TaskId| places.get(&task).map(|at| TaskId(*at as u32));
         let chains = seen.chains();
         let in_flows: BTreeSet<TaskId> = chains.iter().flatten().copied().collect();
         let flows = chains.into_iter().filter_map(|chain| {

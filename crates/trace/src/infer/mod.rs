@@ -77,6 +77,8 @@ pub use sample::{JOBS_MAX, JobSeen, Sample, Sampler, TASKS_MAX};
 pub use servers::{InferredComponent, PeriodSource, SERVERS_MAX, ServerPeriod, ServerSampler};
 pub use system::{SystemOptions, Written};
 
+use std::collections::BTreeMap;
+
 use takt_log::{BackEnd, Definitions, Header, NodeDef, ThreadClass};
 use takt_model::{NodeId, Span, TaskId, Time};
 
@@ -212,6 +214,11 @@ impl Inferred {
             task.links.maybe = task.links.maybe.iter().filter_map(|task| id(*task)).collect();
         }
         Inferred { nodes: definitions.nodes.clone(), tasks, traffic: Traffic::default(), components: Vec::new() }
+    }
+
+    /// The places of tasks by their numbers in the log.
+    fn places(&self) -> BTreeMap<TaskId, usize> {
+        self.tasks.iter().enumerate().filter_map(|(at, task)| Some((task.log_id?, at))).collect()
     }
 
     /// From releases alone, by name. Time zero is the first release of all, or the nominal arrival

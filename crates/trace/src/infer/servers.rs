@@ -18,7 +18,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use takt_log::{Definition, Definitions, Event, JobKey, ServerDef, Sink};
+use takt_log::{Definition, Definitions, Event, JobKey, NodeDef, ServerDef, Sink};
 use takt_model::{CpuSet, NodeId, ServerRule, Span, TaskId, Time};
 
 use super::{Arrivals, Inferred, Sample};
@@ -482,14 +482,13 @@ impl Sink for ServerSampler {
 }
 
 impl Inferred {
-    /// Adds what servers tell: components, and the tasks in them. `definitions` are those of the log of which this was
-    /// inferred.
+    /// Adds what servers tell: components, and the tasks in them.
     #[must_use]
-    pub fn with_servers(mut self, seen: &ServerSampler, definitions: &Definitions) -> Inferred {
+    pub fn with_servers(mut self, seen: &ServerSampler) -> Inferred {
         let accounts = &seen.accounts;
-        self.components = accounts.iter().map(|account| component(account, definitions)).collect();
-        let mut candidates = self.candidates(seen, definitions);
-        self.doubt(seen, definitions, &mut candidates);
+        self.components = accounts.iter().map(|account| component(account, &self.nodes)).collect();
+        let mut candidates = self.candidates(seen);
+        self.doubt(seen, &mut candidates);
         let mut tasks: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); accounts.len()];
         for (task, servers) in candidates.iter().enumerate() {
             for server in servers {
@@ -513,9 +512,8 @@ impl Inferred {
     }
 
     /// By task: the servers that paid while it ran.
-    fn candidates(&self, seen: &ServerSampler, definitions: &Definitions) -> Vec<Vec<usize>> {
-        let place: BTreeMap<TaskId, usize> =
-            self.tasks.iter().enumerate().filter_map(|(at, task)| Some((task.log_id?, at))).collect();
+    fn candidates(&self, seen: &ServerSampler) -> Vec<Vec<usize>> {
+        let place = self.places();
         let mut shares: Vec<Vec<(usize, u64)>> = vec![Vec::new(); self.tasks.len()];
         for ((server, task), time) in &seen.both {
             let server = *server as usize;
@@ -527,7 +525,7 @@ impl Inferred {
             let task = &self.tasks[at];
             let ran = task.log_id.and_then(|id| seen.ran.get(&id)).copied().unwrap_or_default();
             let best = shares.iter().map(|(_, time)| *time).max().unwrap_or_default();
-            let alone = cpus(definitions, task.node) <= 1;
+            let alone = cpus(&self.nodes, task.node) <= 1;
             // On one CPU a job of another component runs beside a payment only while a live server reacts. A borrower
             // runs without a payment of its own. On several CPUs others pay all the time.
             let enough = |time: u64| {
@@ -540,7 +538,7 @@ impl Inferred {
 
     /// Leaves tasks on several CPUs without a component if several may be theirs, or if one has paid too little for
     /// all of its tasks.
-    fn doubt(&mut self, seen: &ServerSampler, definitions: &Definitions, candidates: &mut [Vec<usize>]) {
+    fn doubt(&mut self, seen: &ServerSampler, candidates: &mut [Vec<usize>]) {
         let mut ran: BTreeMap<usize, u64> = BTreeMap::new();
         let time = |id: Option<TaskId>| id.and_then(|id| seen.ran.get(&id)).copied().unwrap_or_default();
         for (task, servers) in self.tasks.iter().zip(candidates.iter()) {
@@ -555,7 +553,7 @@ impl Inferred {
         };
         for (task, servers) in self.tasks.iter_mut().zip(candidates.iter_mut()) {
             let unsure = servers.len() > 1 || servers.iter().any(|server| overdrawn(*server));
-            if unsure && cpus(definitions, task.node) > 1 {
+            if unsure && cpus(&self.nodes, task.node) > 1 {
                 task.maybe_in = std::mem::take(servers);
             }
         }
@@ -587,9 +585,9 @@ impl Inferred {
 }
 
 /// A server's terms; where it stands comes later.
-fn component(account: &Account, definitions: &Definitions) -> InferredComponent {
+fn component(account: &Account, nodes: &[NodeDef]) -> InferredComponent {
     let node = account.def.node;
-    let most = u64::from(cpus(definitions, node).max(1));
+    let most = u64::from(cpus(nodes, node).max(1));
     InferredComponent {
         name: account.def.name.clone(),
         node,
@@ -605,6 +603,6 @@ fn component(account: &Account, definitions: &Definitions) -> InferredComponent 
     }
 }
 
-fn cpus(definitions: &Definitions, node: NodeId) -> u32 {
-    definitions.nodes.get(node.index()).map_or(1, |node| node.cpus)
+fn cpus(nodes: &[NodeDef], node: NodeId) -> u32 {
+    nodes.get(node.index()).map_or(1, |node| node.cpus)
 }

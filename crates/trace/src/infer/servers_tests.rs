@@ -47,7 +47,7 @@ fn inferred(definitions: &Definitions, events: &[(u64, Event)]) -> Inferred {
         sinks.event(0, ms(*at), event);
     }
     let found = Inferred::of_log(&sinks.0.finish(definitions), &header, definitions);
-    found.with_servers(&sinks.1, definitions)
+    found.with_servers(&sinks.1)
 }
 
 /// The server of a log of its events alone: budget and period.
@@ -179,7 +179,7 @@ fn only_the_last_terms_count() {
         sampler.define(0, ms(100 + 20 * k), &Definition::Server(0, def.clone()));
     }
     let header = Header::new(String::new(), None, BackEnd::Sim, KindSet::SERVERS);
-    let found = Inferred::of_log(&[], &header, &first).with_servers(&sampler, &first);
+    let found = Inferred::of_log(&[], &header, &first).with_servers(&sampler);
     let one = &found.components[0];
     assert_eq!((one.rule, one.budget, one.changes), (Some(ServerRule::Deferrable), Some(Span::from_ms(2)), 1));
     assert_eq!(one.period.map(|period| period.span), Some(Span::from_ms(20)));
