@@ -314,7 +314,7 @@ fn of_messages(stats: &Stats) -> Table {
         cells.extend(spans(one.transit_ns.map(|s| [s.min, s.mean, s.p50, s.p99, s.max])));
         if on_links {
             cells.push(or_dash(one.bytes));
-            cells.push(or_dash(one.link_wait_ns.map(|waits| time(Span::from_ns(waits.max)))));
+            cells.push(cell(&one.link_wait_ns, |waits| waits.max));
         }
         table.row(cells);
     }

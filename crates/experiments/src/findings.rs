@@ -31,8 +31,8 @@ impl Findings {
     }
 
     /// Adds differences from the paper.
-    pub(super) fn differ<const N: usize>(&mut self, sentences: [&str; N]) {
-        self.differences.extend(sentences.map(str::to_owned));
+    pub(super) fn differ<S: Into<String>, const N: usize>(&mut self, sentences: [S; N]) {
+        self.differences.extend(sentences.map(S::into));
     }
 
     /// Adds a claim. `holds` is `None` if it could not be decided.

@@ -443,11 +443,10 @@ fn differences(kernel: &Kernel, findings: &mut Findings, here: Span, paper_time:
             Span::from_ns(1_000_000 / kernel.speed)
         ));
     }
-    for difference in
-        ["One workload runs for each setting, with the seed of the first of those that are simulated alone.", LATE]
-    {
-        findings.differences.push(difference.to_owned());
-    }
+    findings.differ([
+        "One workload runs for each setting, with the seed of the first of those that are simulated alone.",
+        LATE,
+    ]);
 }
 
 #[cfg(test)]

@@ -509,7 +509,7 @@ fn least_rate(bucket: Bucket, requests: Traffic, wanted: Span) -> Option<u64> {
 fn differences(findings: &mut Findings) {
     let offered = 100.0 * 7.5 * (MESSAGE * 8) as f64 / 1e6;
     let away = offered * 7.0 / 8.0;
-    for difference in [
+    findings.differ([
         "The paper measured eight computers. Here the machines of takt-net pass packets in virtual time, and hosts \
          take no time. So delays without shares are those of lines and queues alone."
             .to_owned(),
@@ -529,9 +529,7 @@ fn differences(findings: &mut Findings) {
         "Waits for tokens are known exactly here: from a packet's arrival until its bucket last opened for its class. \
          The paper sorted its delays into clusters instead."
             .to_owned(),
-    ] {
-        findings.differences.push(difference);
-    }
+    ]);
 }
 
 #[cfg(test)]

@@ -283,16 +283,14 @@ fn tables(context: &Context, duration: Span, findings: &mut Findings) -> Result<
 }
 
 fn differences(findings: &mut Findings) {
-    for difference in [
+    findings.differ([
         "The paper ran its storage system on eight computers. Here System files in this folder say the same.",
         "The paper calls the delays of its cluster small. Here they are 70 to 170 us.",
         "Clocks drift by up to 50 ppm here. So the phases of all table tasks come by in a long run.",
         "The proven k counts a receiving job's messages from snapshot to snapshot. Eq. 5 is one too high where the \
          period of the receiving task is a multiple of the gap and delays do not vary.",
         "The paper does not say what a message costs. Here receiving or sending one takes 200 us.",
-    ] {
-        findings.differences.push(difference.to_owned());
-    }
+    ]);
 }
 
 #[cfg(test)]

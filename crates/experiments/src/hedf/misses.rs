@@ -287,7 +287,7 @@ fn bounds_claim(bounded: &[Compared], findings: &mut Findings) {
 
 fn differences(findings: &mut Findings) {
     let (least, most) = HOSTS;
-    for difference in [
+    findings.differ([
         format!(
             "Hosts disturb messages in the paper: its round trips without shares vary by 970 us, and its network needs \
              few of these (Fig. 4). Here each round trip spends a time in hosts, so that it takes {least} to {most} us \
@@ -302,7 +302,5 @@ fn differences(findings: &mut Findings) {
         "Under EDF each message is a stream of its own, as in the paper's heap. Ports of the switch serve in order of \
          arrival."
             .to_owned(),
-    ] {
-        findings.differences.push(difference);
-    }
+    ]);
 }

@@ -6,7 +6,8 @@ use takt_model::{Span, Time};
 use takt_trace::infer::holds_for;
 
 use super::phase::Phase;
-use crate::table::{Table, time};
+use crate::numbers::cell;
+use crate::table::Table;
 
 fn spread_json(of: Option<Summary<u64>>) -> Value {
     of.map_or(Value::Null, |of| {
@@ -100,9 +101,7 @@ pub(super) fn table(before: &Numbers, after: &Numbers) -> String {
     let mut row = |name: &str, tell: &dyn Fn(&Numbers) -> String| {
         table.row(vec![name.to_owned(), tell(before), tell(after)]);
     };
-    let spread = |of: Option<Summary<u64>>, which: fn(&Summary<u64>) -> u64| {
-        of.map_or("-".to_owned(), |of| time(Span::from_ns(which(&of))))
-    };
+    let spread = |of: Option<Summary<u64>>, which: fn(&Summary<u64>) -> u64| cell(&of, which);
     row("jobs", &|of| of.jobs.to_string());
     row("missed", &|of| of.missed.to_string());
     row("missed, share", &|of| format!("{:.1}%", 100.0 * of.share()));

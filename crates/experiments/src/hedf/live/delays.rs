@@ -436,7 +436,7 @@ fn notes(all: &[&Rounds], findings: &mut Findings) {
 }
 
 fn differences(findings: &mut Findings) {
-    for difference in [
+    findings.differ([
         "The paper has eight computers. Here eight network namespaces of one computer meet at a bridge, and one thread \
          of each is client and server. Nodes and network share two CPUs. So delays without waits are times of CPUs and \
          not of lines. Threads run under SCHED_FIFO, and so do the kernel's threads that take packets in."
@@ -450,9 +450,7 @@ fn differences(findings: &mut Findings) {
         ),
         "Messages are UDP datagrams of 466 B on the wire, as many as those of the paper have over TCP.".to_owned(),
         "Percentiles stand for ends of intervals: other threads and the hypervisor delay a few messages.".to_owned(),
-    ] {
-        findings.differences.push(difference);
-    }
+    ]);
 }
 
 #[cfg(test)]

@@ -430,7 +430,7 @@ fn notes(all: &[KiRun], findings: &mut Findings) {
 }
 
 fn differences(findings: &mut Findings) {
-    for difference in [
+    findings.differ([
         "The paper ran its storage system on eight computers. Here up to three nodes under takt run --node are in \
          network namespaces of one computer. Node 0 has a CPU of its own, since its local task needs most of one. The \
          others share the second.",
@@ -442,9 +442,7 @@ fn differences(findings: &mut Findings) {
          holds each message for a drawn time, in order, and its error is in a table.",
         "The set-up with four tasks of each of eight nodes needs more CPUs than there are. It is simulated: takt \
          reproduce hedf-ki.",
-    ] {
-        findings.differences.push(difference.to_owned());
-    }
+    ]);
 }
 
 #[cfg(test)]

@@ -319,7 +319,7 @@ fn where_missed(fifo: &[f64], other: &[f64], holds: impl Fn(f64, f64) -> bool) -
 }
 
 fn differences(findings: &mut Findings) {
-    for difference in [
+    findings.differ([
         "The paper has eight computers. Here eight network namespaces of one computer meet at a bridge, and one thread \
          of each is client and server. Threads run under SCHED_FIFO, and so do the kernel's threads that take packets \
          in."
@@ -338,9 +338,7 @@ fn differences(findings: &mut Findings) {
         "EDF order is decided in user space, and the kernel holds three packets at most. In order of arrival the same \
          queue is used; its departures are those of HTB with a pfifo."
             .to_owned(),
-    ] {
-        findings.differences.push(difference);
-    }
+    ]);
 }
 
 #[cfg(test)]
