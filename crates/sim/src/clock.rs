@@ -1,7 +1,7 @@
 //! The clock of a node: local time = (true time - its start) x (1 + rate), in whole nanoseconds.
 //! Before its start it shows zero.
 
-use takt_log::{Event, Parent, Sink};
+use takt_log::{Event, Sink};
 use takt_model::{Clock, Draw, Span, Time, draw::Purpose};
 
 const BILLION: i64 = 1_000_000_000;
@@ -76,10 +76,8 @@ impl<S: Sink> Sink for TrueTime<'_, S> {
             return self.sink.event(stream, now, event);
         }
         let event = match *event {
-            Event::Release { job, arrival, parent } => {
-                let parent = parent.map(|parent| Parent { origin: clock.true_of(parent.origin), ..parent });
-                Event::Release { job, arrival: clock.true_of(arrival), parent }
-            }
+            // The origin of a parent is a true time already.
+            Event::Release { job, arrival, parent } => Event::Release { job, arrival: clock.true_of(arrival), parent },
             Event::Charge { server, since, amount, idle } => {
                 Event::Charge { server, since: clock.true_of(since), amount, idle }
             }

@@ -148,7 +148,9 @@ pub(crate) enum Messages {
 pub(crate) struct HopJob {
     pub(crate) slot: u32,
     pub(crate) number: u64,
+    /// On the clock of the node.
     pub(crate) arrival: Time,
+    /// The arrival of the flow's instance, in true time. Nothing reads that of an interrupt.
     pub(crate) origin: Time,
 }
 
@@ -206,7 +208,8 @@ impl NodeMessages {
         cost.and_then(|cost| cost.checked_mul(taken)).unwrap_or(Span::ZERO)
     }
 
-    /// A job has completed. True when jobs of later hops or of interrupts are to be released.
+    /// A job has completed. Its origin is in true time. True when jobs of later hops or of interrupts are to be
+    /// released.
     pub(crate) fn completed<S: Sink>(
         &mut self,
         slot: u32,
@@ -218,7 +221,6 @@ impl NodeMessages {
             Part::Task => {}
             Part::Hop { lane, .. } => {
                 if let Some(lane) = *lane {
-                    let origin = self.clock().true_of(origin);
                     self.leave(lane, job, job.number, deadline, origin, Stamps::default(), now, sink);
                 }
             }
@@ -282,6 +284,11 @@ impl NodeMessages {
         self.clocks[self.node as usize]
     }
 
+    /// The true time at which the clock of the node shows `local`.
+    pub(crate) fn true_of(&self, local: Time) -> Time {
+        self.clock().true_of(local)
+    }
+
     /// A job leaves a message for the sending task, or for an interrupt.
     #[expect(clippy::too_many_arguments, reason = "the parts of a message")]
     fn leave<S: Sink>(
@@ -326,8 +333,7 @@ impl NodeMessages {
         // A job is released at its arrival at the earliest, and deadlines keep the order of the flow.
         let arrival = Time::from_ns(arrival).max(self.latest[slot as usize]).min(now);
         self.latest[slot as usize] = arrival;
-        let origin = self.clock().local(message.origin);
-        self.jobs.push_back(HopJob { slot, number: message.instance, arrival, origin });
+        self.jobs.push_back(HopJob { slot, number: message.instance, arrival, origin: message.origin });
         Ok(())
     }
 

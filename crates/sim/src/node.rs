@@ -18,7 +18,8 @@ struct Released {
     arrival: Time,
     release: Time,
     deadline: Time,
-    /// The origin of its chain instance; its own arrival if it follows no other job.
+    /// The origin of its chain instance; its own arrival if it follows no other job. In a network it is a true time:
+    /// the clock of a node that begins later than the flow cannot show it.
     origin: Time,
     /// Its miss has been noted.
     missed: bool,
@@ -300,7 +301,8 @@ impl<'a, D: Decider> NodeSim<'a, D> {
         {
             let next = self.tasks[slot as usize].arrivals.as_ref().and_then(Arrivals::peek);
             if let Some(Arriving { number, arrival, .. }) = next.copied() {
-                self.release(slot, number, arrival, arrival, now, sink)?;
+                let origin = self.messages.as_ref().map_or(arrival, |messages| messages.true_of(arrival));
+                self.release(slot, number, arrival, origin, now, sink)?;
             } else {
                 // An interrupt: its job waits among the messages.
                 self.due.push(slot);

@@ -66,6 +66,15 @@ fn arrivals(events: &[(u32, Time, Event)]) -> Vec<(u64, Time)> {
     events.iter().filter_map(arrival).collect()
 }
 
+/// The jobs of the second hop: number, and arrival of the flow's instance in true time.
+fn origins(events: &[(u32, Time, Event)]) -> Vec<(u64, Time)> {
+    let origin = |(_, _, event): &(u32, Time, Event)| match *event {
+        Event::Release { job, parent: Some(parent), .. } if parent.hop == 1 => Some((job.number, parent.origin)),
+        _ => None,
+    };
+    events.iter().filter_map(origin).collect()
+}
+
 /// An instance of the flow arrives at `a` this long after the start.
 fn after(start: Time, number: u64) -> Time {
     start + Span::from_ms(10 * number)
@@ -88,6 +97,24 @@ fn a_node_that_measures_nothing_reads_deadlines_as_its_own() {
     // Clocks that begin at once are known.
     let events = events(&system(r#"error = "0us""#, [10_000, 10_000], 30_000), 200, 0);
     assert!(arrivals(&events).into_iter().all(|(number, arrival)| arrival == after(Time::ZERO, number)));
+}
+
+/// A node that begins late counts the end-to-end response from the arrival at the first node, as all nodes do.
+#[test]
+fn a_response_counts_from_the_arrival_of_the_flow_whenever_the_last_node_begins() {
+    let system = system(r#"offset = "40ms""#, [100, 100], 60_000);
+    let mut waited = 0;
+    for seed in 0..20 {
+        let events = events(&system, 200, seed);
+        let (a, b) = (start(&events, 0), start(&events, 1));
+        let made = origins(&events);
+        assert!(made.len() > 10, "seed {seed}: {made:?}");
+        for (number, origin) in made {
+            assert_eq!(origin, after(a, number), "seed {seed}, instance {number}: b began at {b}");
+            waited += u64::from(origin < b);
+        }
+    }
+    assert!(waited > 4, "{waited} messages waited for their receiver");
 }
 
 /// The least exchange may be as lopsided as the delays allow. Half of that is the error of the middle.
