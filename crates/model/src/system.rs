@@ -9,7 +9,7 @@ pub use crate::ids::*;
 use crate::strategy::{Builtin, Late, Strategy};
 pub use crate::task::{Arrival, Exec, Preemption, Task, Trace};
 use crate::threads::Threads;
-use crate::time::{Span, Time};
+use crate::time::{Lateness, Span, Time};
 use crate::units::{Bytes, Probability, Rate};
 
 pub use derived::gcd;
@@ -72,6 +72,8 @@ pub struct NodeSpec {
     pub receive: Option<TableTask>,
     /// The partial-EDF sending task [HEDF II-A].
     pub send: Option<TableTask>,
+    /// Steps of its clock, in ascending order. Only a simulation makes them.
+    pub clock_steps: Vec<ClockStep>,
 }
 
 /// How a node learns of messages [HEDF I, II-A].
@@ -232,6 +234,16 @@ pub struct Clock {
 impl Clock {
     /// The largest drift that a file may state: one tenth.
     pub const DRIFT_PPM_MAX: u32 = 100_000;
+}
+
+/// A step of a node's clock (`clock-step` of a node). It changes the times in the messages of the node. Releases,
+/// executions and modes go by the clock without its steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClockStep {
+    /// When, on the clock of the node without its steps. Above zero.
+    pub at: Time,
+    /// By how much. Not zero; negative: back.
+    pub by: Lateness,
 }
 
 /// A switch of a node's strategy (`[[mode]]`).
@@ -549,6 +561,7 @@ impl NodeSpec {
             arrivals: MessageArrivals::Table,
             receive: None,
             send: None,
+            clock_steps: Vec::new(),
         }
     }
 

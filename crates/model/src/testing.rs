@@ -9,9 +9,9 @@ use crate::cpus::CpuSet;
 use crate::plan::Plan;
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
-    ActualDelay, Arrival, Auto, Background, Bucket, Clock, Component, ComponentId, Costs, Criticality, Cross, Exec,
-    Fit, Flow, Link, MessageArrivals, Mode, Network, NodeId, NodeSpec, Placement, Port, PortId, Preemption, ServerRule,
-    ServerSwitch, StrategyId, StrategyRef, System, TableTask, Task, TaskId, Trace,
+    ActualDelay, Arrival, Auto, Background, Bucket, Clock, ClockStep, Component, ComponentId, Costs, Criticality,
+    Cross, Exec, Fit, Flow, Link, MessageArrivals, Mode, Network, NodeId, NodeSpec, Placement, Port, PortId,
+    Preemption, ServerRule, ServerSwitch, StrategyId, StrategyRef, System, TableTask, Task, TaskId, Trace,
 };
 use crate::threads::Threads;
 use crate::time::{Lateness, Span, Time};
@@ -139,7 +139,21 @@ impl Tape<'_> {
         if self.flip() {
             system.clock.offset = self.time(true);
         }
+        if self.flip() {
+            system.nodes[0].clock_steps = self.clock_steps();
+        }
         system
+    }
+
+    /// A step back, and perhaps one ahead.
+    fn clock_steps(&mut self) -> Vec<ClockStep> {
+        let at = self.time(false);
+        let back = self.span(false, at).as_ns() as i64;
+        let mut steps = vec![ClockStep { at: Time::ZERO + at, by: Lateness::from_ns(-back) }];
+        if at < Span::FILE_MAX && self.flip() {
+            steps.push(ClockStep { at: Time::ZERO + Span::FILE_MAX, by: Lateness::from_ns(1) });
+        }
+        steps
     }
 
     fn switches(&mut self, nodes: &[NodeSpec], components: &[Component]) -> Vec<ServerSwitch> {

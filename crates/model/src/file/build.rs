@@ -10,8 +10,8 @@ use super::read::{Fields, Val};
 use super::source::Source;
 use super::suggest::hint;
 use super::values::{
-    actual_delay, arrival, clock, criticality, exec, ints, is_switch, late, link, owner, pair, port, rule, size, spans,
-    table_task,
+    actual_delay, arrival, clock, clock_steps, criticality, exec, ints, is_switch, late, link, owner, pair, port, rule,
+    size, spans, table_task,
 };
 use crate::cpus::CpuSet;
 use crate::strategy::{Builtin, Discipline, Filter, Level, Split, Strategy};
@@ -253,6 +253,7 @@ impl Builder<'_> {
             arrivals: self.arrivals(f, &owner),
             receive: f.table("receive").and_then(table_task),
             send: f.table("send").and_then(table_task),
+            clock_steps: clock_steps(f),
         }
     }
 

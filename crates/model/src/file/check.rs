@@ -19,7 +19,7 @@ use crate::strategy::Builtin;
 use crate::system::{
     Auto, Clock, ComponentId, NetworkId, NodeId, Placement, ServerSwitch, StrategyRef, System, TableTask,
 };
-use crate::time::{Span, Time};
+use crate::time::{Lateness, Span, Time};
 
 /// A part of a System, by its position.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -330,6 +330,7 @@ impl Check<'_> {
             if let Some(send) = node.send {
                 self.table_task(part, ["send.period", "send.wcet", "send.cost"], send);
             }
+            self.clock_steps(i);
         }
     }
 
@@ -357,6 +358,42 @@ impl Check<'_> {
             self.table_task(Part::File, keys, sync);
             if sync.cost.is_some() {
                 self.error(Part::File, keys[2], "clock.sync of the system has a cost per message; it has none");
+            }
+        }
+    }
+
+    /// Steps come one after the other, and leave the clock of the node between zero and the longest time of a file.
+    fn clock_steps(&mut self, i: usize) {
+        const KEY: &str = "clock-step";
+        let (system, part) = (self.system, Part::Node(i));
+        let mut before: Option<Span> = None;
+        let mut ahead: i128 = 0;
+        for (j, step) in system.nodes[i].clock_steps.iter().enumerate() {
+            let at = step.at.saturating_since(Time::ZERO);
+            self.span(part, KEY, at, false);
+            let owner = format!("{KEY} {} of {}", j + 1, self.owner(part));
+            let shows = i128::from(at.as_ns()) + ahead;
+            let after = shows + i128::from(step.by.as_ns());
+            let fault = if before.is_some_and(|before| before >= at) {
+                Some(format!("at {at} of {owner} is not after the step before it; order steps by their instants"))
+            } else if step.by == Lateness::ZERO {
+                Some(format!("by {} of {owner} is zero; a step changes the clock, so remove it", step.by))
+            } else if after < 0 {
+                let most = Span::from_ns(u64::try_from(shows).unwrap_or_default());
+                Some(format!(
+                    "by {} of {owner} sets the clock to before zero; at this instant it goes back by at most {most}",
+                    step.by
+                ))
+            } else if after > i128::from(Span::FILE_MAX.as_ns()) {
+                let most = Span::FILE_MAX;
+                Some(format!("by {} of {owner} sets the clock too far ahead; it shows at most {most}", step.by))
+            } else {
+                ahead += i128::from(step.by.as_ns());
+                None
+            };
+            before = Some(at);
+            if let Some(fault) = fault {
+                self.error_at(part, KEY, j, fault);
             }
         }
     }

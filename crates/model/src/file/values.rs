@@ -3,9 +3,10 @@
 use super::read::{Fields, Val};
 use crate::strategy::Late;
 use crate::system::{
-    ActualDelay, Arrival, Background, Bucket, Clock, Criticality, Cross, Exec, Link, Port, ServerRule, TableTask, Trace,
+    ActualDelay, Arrival, Background, Bucket, Clock, ClockStep, Criticality, Cross, Exec, Link, Port, ServerRule,
+    TableTask, Trace,
 };
-use crate::time::Span;
+use crate::time::{Span, Time};
 use crate::units::{Bytes, Probability, Rate};
 
 /// `task "video"`, or `task 3` where it has no name.
@@ -89,6 +90,15 @@ pub(super) fn clock(f: &Fields) -> Clock {
         error: f.span("error").unwrap_or_default(),
         sync: f.table("sync").and_then(sync),
     }
+}
+
+/// The steps of a node's clock. If one of them is bad, an error has been reported, and there are none.
+pub(super) fn clock_steps(f: &Fields) -> Vec<ClockStep> {
+    let step = |f: &Fields| {
+        let Some(Val::Shift(by)) = f.value("by") else { return None };
+        Some(ClockStep { at: Time::ZERO + f.span("at")?, by: *by })
+    };
+    f.tables("clock-step").map(step).collect::<Option<_>>().unwrap_or_default()
 }
 
 pub(super) fn spans(f: &Fields, key: &str) -> Vec<Span> {

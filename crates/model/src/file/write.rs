@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use super::grammar::{FITS, LATES, PACKETS_LATE, SPLITS};
 use crate::strategy::{Builtin, Discipline, Filter, Late, Level, Split, Strategy};
 use crate::system::{
-    ActualDelay, Arrival, Auto, Background, Bucket, Clock, Component, Costs, Criticality, Exec, Fit, Flow, Link,
-    MessageArrivals, Mode, Network, NodeId, NodeSpec, Placement, Port, Preemption, ServerSwitch, StrategyRef, System,
-    TableTask, Task, Trace,
+    ActualDelay, Arrival, Auto, Background, Bucket, Clock, ClockStep, Component, Costs, Criticality, Exec, Fit, Flow,
+    Link, MessageArrivals, Mode, Network, NodeId, NodeSpec, Placement, Port, Preemption, ServerSwitch, StrategyRef,
+    System, TableTask, Task, Trace,
 };
 use crate::time::Span;
 use crate::units::{Bytes, Probability};
@@ -144,6 +144,11 @@ impl<'a> Writer<'a> {
             if let Some(task) = task {
                 self.key(key, table_task(&task));
             }
+        }
+        if !node.clock_steps.is_empty() {
+            let step = |step: &ClockStep| inline(&[format!("at = \"{}\"", step.at), format!("by = \"{}\"", step.by)]);
+            let steps: Vec<String> = node.clock_steps.iter().map(step).collect();
+            self.key("clock-step", format_args!("[{}]", steps.join(", ")));
         }
     }
 

@@ -157,6 +157,13 @@ impl System {
         lcm.map(Span::from_ns)
     }
 
+    /// Whether the clocks of nodes differ by more than drift and a known error, because they begin apart or step. Then
+    /// a simulated node knows no more of other clocks than its exchanges tell.
+    #[must_use]
+    pub fn has_unknown_clocks(&self) -> bool {
+        !self.clock.offset.is_zero() || self.nodes.iter().any(|node| !node.clock_steps.is_empty())
+    }
+
     /// How long `sim` and `run` go where nothing is said: two hyperperiods, at most 10 s.
     #[must_use]
     pub fn default_duration(&self) -> Span {

@@ -118,6 +118,12 @@ static NODE_TABLE: Table = Table {
             "The partial-EDF receiving task, a time table above EDF [HEDF II-A].",
         ),
         key("send", Kind::Table(&TABLE_TASK_TABLE), "The partial-EDF sending task [HEDF II-A]."),
+        key(
+            "clock-step",
+            Kind::Tables(&CLOCK_STEP_TABLE),
+            "Steps of its clock, in ascending order. Only `sim` makes them.",
+        )
+        .default("none"),
     ],
 };
 
@@ -270,6 +276,17 @@ static SYNC_TABLE: Table = Table {
     keys: &[
         key("period", POSITIVE, "Its period, and its deadline.").required(),
         key("wcet", POSITIVE, "Its worst-case execution time, at most the period.").required(),
+    ],
+};
+
+static CLOCK_STEP_TABLE: Table = Table {
+    noun: "clock-step",
+    doc: "A step of a node's clock. It changes the times in the messages of the node. Releases, executions and modes \
+          go by the clock without its steps.",
+    rule: Rule::Free,
+    keys: &[
+        key("at", POSITIVE, "When, on the clock of the node without its steps.").required(),
+        key("by", Kind::Shift, "By how much; a negative one sets the clock back, to zero at most.").required(),
     ],
 };
 
