@@ -112,6 +112,12 @@ fn uncovered_flows_are_named_with_the_reason() {
         ),
         ("wcet = \"4ms\"", "wcet = \"7ms\"\ndeadline = \"10ms\"", "a", "rests on node \"b\", which is not proven"),
         ("takt = 1\n", "takt = 1\nclock = { drift-ppm = 100 }\n", "flow/put", ""),
+        (
+            "\"b\"\nreceive",
+            "\"b\"\nclock-step = [{ at = \"1s\", by = \"-3ms\" }]\nreceive",
+            "flow/put",
+            "visits node \"a\", which is not covered",
+        ),
         ("send-gap = \"5ms\"", "send-gap = \"10ms\"\nhop-deadlines = [\"1ms\", \"39ms\"]", "a", "within 1ms"),
     ];
     for (from, to, scope, why) in cases {

@@ -8,7 +8,7 @@ use takt_model::{Draw, FlowId, Late, MessageArrivals, NodeId, Plan, Span, TableT
 use takt_policy::{CyclicSpec, Interrupts, PartialEdf, PartialEdfSpec};
 
 use crate::clock::NodeClock;
-use crate::difference::{Measured, Reading};
+use crate::difference::{Measured, Reading, Steps};
 use crate::messages::{LaneWire, MessageEffect, Messages, NodeMessages, Part};
 use crate::network::Network;
 use crate::routes::Routes;
@@ -42,7 +42,7 @@ impl<'a> Lanes<'a> {
         let slots = system.tasks.iter().map(slot).collect();
         let lanes = vec![(Vec::new(), Vec::new()); system.nodes.len()];
         let routes = Routes::new(system, seed);
-        let is_measured = !system.clock.offset.is_zero() && system.clock.sync.is_some();
+        let is_measured = system.has_unknown_clocks() && system.clock.sync.is_some();
         let measured = if is_measured { flows::neighbours(system) } else { BTreeSet::new() };
         let mut built = Lanes { lowered, seed, routes, lanes, lane_of: BTreeMap::new(), slots, measured };
         for (i, flow) in system.flows.iter().enumerate() {
@@ -167,6 +167,7 @@ impl<'a> Lanes<'a> {
             parts,
             lanes,
             clocks: Rc::clone(clocks),
+            steps: Steps::new(&spec.clock_steps),
             reading,
             left: 0,
             jobs: VecDeque::new(),
@@ -174,10 +175,10 @@ impl<'a> Lanes<'a> {
         })
     }
 
-    /// How a node reads times of other nodes. If all clocks begin at once, it knows them.
+    /// How a node reads times of other nodes. If all clocks begin at once and none steps, it knows them.
     fn reading(&self, node: NodeId) -> Result<Reading, SimError> {
         let clock = self.lowered.system.clock;
-        if clock.offset.is_zero() {
+        if !self.lowered.system.has_unknown_clocks() {
             return Ok(Reading::Drawn(clock.error));
         }
         if clock.sync.is_none() {

@@ -9,7 +9,7 @@ use takt_net::DelayChoice;
 use takt_policy::{Interrupt, Interrupts, PartialEdf};
 
 use crate::clock::NodeClock;
-use crate::difference::{Reading, Stamps};
+use crate::difference::{Reading, Stamp, Stamps, Stepped, Steps};
 use crate::traffic::{End, Ends};
 
 /// A message on its way from one node to another.
@@ -23,8 +23,10 @@ pub(crate) struct Message {
     lane: u32,
     /// The sending node.
     pub(crate) from: u32,
-    /// The deadline of its job, on the clock of the sending node.
+    /// The deadline of its job, on the clock of the sending node without steps.
     pub(crate) due: Time,
+    /// The steps of that clock until it was sent. It carries `due` with these.
+    stepped: Stepped,
     /// The arrival of its instance of the flow, in true time.
     origin: Time,
     /// The instance of the flow, or of the exchange.
@@ -58,7 +60,7 @@ impl Message {
     }
 
     /// Notes a time of an exchange of clocks: at this place for a request, or at that one for an answer.
-    fn stamp(&mut self, [request, answer]: [usize; 2], now: Time) {
+    fn stamp(&mut self, [request, answer]: [usize; 2], now: Stamp) {
         match self.then {
             MessageEffect::Job { .. } => {}
             MessageEffect::Answer { .. } => self.stamps[request] = now,
@@ -163,6 +165,8 @@ pub(crate) struct NodeMessages {
     pub(crate) messages: Messages,
     /// The clocks of all nodes.
     pub(crate) clocks: Rc<[NodeClock]>,
+    /// The steps of its own clock.
+    pub(crate) steps: Steps,
     /// How it reads times of other nodes.
     pub(crate) reading: Reading,
     /// Messages that jobs have left so far.
@@ -178,7 +182,7 @@ impl NodeMessages {
     /// A message is in the buffer of the node. The answer is the slot of a job to release at once.
     pub(crate) fn arrive<S: Sink>(&mut self, mut message: Message, now: Time, sink: &mut S) -> Option<u32> {
         let (job, number) = (message.job, message.number);
-        message.stamp([1, 3], now);
+        message.stamp([1, 3], self.steps.until(now).stamp(now));
         sink.event(self.node, now, &Event::Arrive { job, message: number });
         let interrupt = match &mut self.messages {
             Messages::Table(table) => table.arrive(message).map(|()| None),
@@ -253,7 +257,8 @@ impl NodeMessages {
 
     /// A message goes to its link.
     fn send<S: Sink>(&mut self, mut message: Message, now: Time, sink: &mut S) {
-        message.stamp([0, 2], now);
+        message.stepped = self.steps.until(now);
+        message.stamp([0, 2], message.stepped.stamp(now));
         sink.event(self.node, now, &Event::Send { job: message.job, message: message.number });
         self.outbox.push((self.lanes[message.lane as usize].wire, message));
     }
@@ -272,6 +277,7 @@ impl NodeMessages {
                 self.leave(lane, by.0, message.instance, by.1, Time::ZERO, message.stamps, now, sink);
             }
             MessageEffect::Answered => {
+                let now = self.steps.until(now).stamp(now);
                 if let Reading::Measured(known) = &mut self.reading {
                     known.exchange(message.from, message.stamps, now);
                 }
@@ -307,7 +313,8 @@ impl NodeMessages {
         let LaneWire { then, draw, ends, .. } = &self.lanes[lane as usize];
         let end = ends.as_deref().map(|ends| ends.of(instance));
         let (then, draw) = (*then, *draw);
-        let message = Message { job, number, lane, from: self.node, due, origin, instance, then, stamps, draw, end };
+        let (from, stepped) = (self.node, Stepped::default());
+        let message = Message { job, number, lane, from, due, stepped, origin, instance, then, stamps, draw, end };
         let left = match &mut self.messages {
             Messages::Table(table) => table.make_ready(lane, due, message),
             Messages::Interrupts(queue, slot) => queue.leave(message).map(|number| {
@@ -337,31 +344,36 @@ impl NodeMessages {
         Ok(())
     }
 
-    /// The deadline of a message on the own clock in nanoseconds: the safe one and the likely one. `None`: it is not
-    /// known how the clock of its sender differs.
+    /// The deadline of a message on the own clock without steps, in nanoseconds: the safe one and the likely one.
+    /// `None`: it is not known how the clock of its sender differs.
     fn own_deadline(&self, message: &Message, now: Time) -> Option<(i128, i128)> {
         let due = i128::from(message.due.as_ns());
+        let own = self.steps.until(now);
+        // From a difference of both clocks to that of the clocks without steps.
+        let steps = i128::from(message.stepped.by) - i128::from(own.by);
         match &self.reading {
+            // No clock steps.
             Reading::Drawn(error) => {
                 let due = due + self.true_offset(message.from, now) + off(message, *error);
                 Some((due, due))
             }
-            Reading::Trusting => Some((due, due)),
+            Reading::Trusting => Some((due + steps, due + steps)),
             Reading::Measured(known) => {
-                let offset = known.offset(message.from, now)?;
+                let offset = known.offset(message.from, message.stepped.epoch, own.stamp(now))?;
+                let [low, middle, high] =
+                    [offset.low, offset.middle, offset.high].map(|offset| i128::from(offset) + steps);
                 // Clocks show whole nanoseconds.
-                let (low, high) = (i128::from(offset.low) - 2, i128::from(offset.high) + 2);
                 debug_assert!(
-                    (low..=high).contains(&self.true_offset(message.from, now)),
+                    (low - 2..=high + 2).contains(&self.true_offset(message.from, now)),
                     "{offset:?} does not hold the difference to node {}",
                     message.from
                 );
-                Some((due + i128::from(offset.low), due + i128::from(offset.middle)))
+                Some((due + low, due + middle))
             }
         }
     }
 
-    /// The own clock - that of another node, when the own one shows `now`.
+    /// The own clock - that of another node, both without steps, when the own one shows `now`.
     fn true_offset(&self, other: u32, now: Time) -> i128 {
         let other = self.clocks[other as usize].local(self.clock().true_of(now));
         i128::from(now.as_ns()) - i128::from(other.as_ns())

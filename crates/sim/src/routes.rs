@@ -57,7 +57,7 @@ impl<'a> Routes<'a> {
     /// The route between two nodes, if a network or a flow goes there; where clocks are measured also over links alone.
     pub(crate) fn known_route(&mut self, from: NodeId, to: NodeId) -> Result<Option<u32>, SimError> {
         let system = self.system;
-        let links = !system.clock.offset.is_zero() && system.nodes[from.index()].link.is_some();
+        let links = system.has_unknown_clocks() && system.nodes[from.index()].link.is_some();
         let known = self.pairs.contains_key(&(from, to)) || links || !system.networks_between(from, to).is_empty();
         known.then(|| self.route(from, to)).transpose()
     }

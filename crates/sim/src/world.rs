@@ -7,7 +7,8 @@
 //! node sends them just then.
 //!
 //! The machines run in true time. A node runs by its own clock, which begins at zero, at an instant
-//! within the offset, and goes at a constant rate within the drift.
+//! within the offset, and goes at a constant rate within the drift. Steps of the clock change only the times that its
+//! messages carry.
 
 use std::rc::Rc;
 

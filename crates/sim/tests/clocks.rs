@@ -1,10 +1,10 @@
-//! Clocks that begin apart: what the receiver of a message makes of its deadline.
+//! Clocks that begin apart or step: what the receiver of a message makes of its deadline.
 
 use proptest::prelude::*;
 use takt_log::{DropCause, Event};
 use takt_model::{
-    Discipline, Filter, Late, Level, MessageArrivals, Network, NodeId, Probability, Span, Strategy, StrategyId,
-    StrategyRef, System, Time, file,
+    ClockStep, Discipline, Filter, Late, Lateness, Level, MessageArrivals, Network, NodeId, Probability, Span,
+    Strategy, StrategyId, StrategyRef, System, Time, file,
 };
 use takt_sim::{SimOptions, simulate};
 
@@ -184,8 +184,100 @@ fn a_message_beyond_its_safe_deadline_or_of_an_unknown_clock_is_dropped() {
     }
 }
 
+/// A step of a clock by these milliseconds, 105 ms after the begin of its node.
+fn step(by: i64) -> Vec<ClockStep> {
+    vec![ClockStep { at: Time::ZERO + Span::from_ms(105), by: Lateness::from_ns(by * 1_000_000) }]
+}
+
+/// Nodes ask at 120 ms for the first time after the step. Messages take 0.1 ms each way, so the middle of an interval
+/// is right.
+#[test]
+fn a_step_of_either_clock_starts_the_table_again() {
+    for (node, by) in [(0, -30), (0, 3), (1, -3), (1, 30)] {
+        let mut system = system(SYNC.trim_start_matches(", "), [100, 100], 30_000);
+        system.nodes[node].clock_steps = step(by);
+        let lowered = takt_model::flows::lower(&system).expect("there is a flow");
+        let put = lowered.system.task_by_name("put/0").expect("its first hop");
+        let (mut first, mut unknown) = (Vec::new(), Vec::new());
+        let events = events(&system, 300, 0);
+        for (stream, _, event) in &events {
+            match *event {
+                Event::Release { job, arrival, .. } if job.task == put => first.push((job.number, arrival)),
+                Event::Drop { job, cause: DropCause::Unknown, .. } if *stream == 1 && job.task == put => {
+                    unknown.push(job.number);
+                }
+                _ => {}
+            }
+        }
+        // The node goes on as before.
+        assert_eq!(first.len(), 30);
+        assert!(first.iter().all(|(number, arrival)| *arrival == after(Time::ZERO, *number)), "{first:?}");
+        let (before, later): (Vec<u64>, Vec<u64>) = unknown.into_iter().partition(|number| *number < 10);
+        assert!(before == [0] && (later == [11] || later == [11, 12]), "{node}, {by}: {before:?}, {later:?}");
+        let made = arrivals(&events);
+        assert!(made.len() >= 26, "{node}, {by}: {made:?}");
+        for (number, arrival) in made {
+            let error = arrival.lateness_to(after(Time::ZERO, number)).as_ns().abs();
+            assert!(error <= 2, "{node}, {by}: instance {number} is off by {error} ns");
+        }
+    }
+}
+
+#[test]
+fn a_step_shifts_the_deadlines_of_messages_where_nobody_measures() {
+    for (node, by) in [(0, -3), (1, 3)] {
+        let mut system = system(r#"error = "0us""#, [100, 100], 30_000);
+        system.nodes[node].clock_steps = step(by);
+        let made = arrivals(&events(&system, 300, 0));
+        assert!(made.len() >= 29, "{made:?}");
+        for (number, arrival) in made {
+            let shift = if number < 11 { 0 } else { -3_000_000 };
+            assert_eq!(arrival.lateness_to(after(Time::ZERO, number)).as_ns(), shift, "{node}: instance {number}");
+        }
+    }
+}
+
+/// Steps this many microseconds after each other, by so many microseconds, at most back to zero.
+fn steps(spec: &[(u64, i64)]) -> Vec<ClockStep> {
+    let (mut at, mut ahead, mut steps) = (0_i64, 0_i64, Vec::new());
+    for &(gap, by) in spec {
+        at += gap as i64 * 1_000;
+        let by = (by * 1_000).max(-(at + ahead));
+        if by != 0 {
+            ahead += by;
+            steps.push(ClockStep { at: Time::from_ns(at as u64), by: Lateness::from_ns(by) });
+        }
+    }
+    steps
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// As below, with clocks that step.
+    #[test]
+    fn no_interval_outlives_a_step(
+        seed: u64,
+        drift_ppm in 0u32..10_000,
+        offset in 0u64..50_000,
+        delay in (0u64..3_000, 0u64..3_000),
+        of_a in proptest::collection::vec((1u64..150_000, -200_000i64..200_000), 0..4),
+        of_b in proptest::collection::vec((1u64..150_000, -200_000i64..200_000), 0..4),
+        interrupts: bool,
+    ) {
+        let clock = format!(r#"offset = "{offset}us", drift-ppm = {drift_ppm}{SYNC}"#);
+        let mut system = system(&clock, [delay.0, delay.0 + delay.1], 30_000);
+        for (node, of_node) in system.nodes.iter_mut().zip([&of_a, &of_b]) {
+            node.clock_steps = steps(of_node);
+            if interrupts {
+                (node.receive, node.send) = (None, None);
+                node.arrivals = MessageArrivals::Interrupt { cost: Span::from_us(10) };
+            }
+        }
+        // The last step is in the first half of the second.
+        let made = arrivals(&events(&system, 1_000, seed));
+        prop_assert!(made.len() > 20, "{} messages were taken", made.len());
+    }
 
     /// Each message that is taken by the table asserts that the interval holds the true difference, in builds with
     /// debug assertions.

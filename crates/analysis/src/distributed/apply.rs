@@ -448,6 +448,13 @@ fn refusal(system: &System, node: NodeId) -> Option<String> {
             "partial-edf needs clock.sync if clocks begin apart (clock.offset): nobody measures them".to_owned(),
         );
     }
+    if let Some(stepping) = system.nodes.iter().find(|node| !node.clock_steps.is_empty()) {
+        return Some(format!(
+            "partial-edf does not cover clocks that step (clock-step of node \"{}\"): messages are dropped or have \
+             wrong deadlines after a step",
+            stepping.name
+        ));
+    }
     if spec.arrivals != MessageArrivals::Table && system.clock.sync.is_some() {
         return Some("partial-edf does not cover time synchronisation with arrivals = \"interrupt\"".to_owned());
     }
