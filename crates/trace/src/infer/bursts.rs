@@ -182,9 +182,11 @@ pub(crate) fn group(points: &[Point], deviations: &[f64]) -> (u32, f64) {
     let n = points.len() as f64;
     let mean = deviations.iter().sum::<f64>() / n;
     let mut places = vec![(0.0, 0.0); GROUPS_FIT];
-    let mut squares = 0.0;
+    let (mut squares, mut used) = (0.0, 0);
     for (point, deviation) in points.iter().zip(deviations) {
-        let (sum, count) = &mut places[point.k.rem_euclid(GROUPS_FIT as i64) as usize];
+        let place = point.k.rem_euclid(GROUPS_FIT as i64) as usize;
+        used = used.max(place + 1);
+        let (sum, count) = &mut places[place];
         (*sum, *count) = (*sum + deviation - mean, *count + 1.0);
         squares += (deviation - mean) * (deviation - mean);
     }
@@ -193,9 +195,10 @@ pub(crate) fn group(points: &[Point], deviations: &[f64]) -> (u32, f64) {
     let (mut least, mut best) = (n * (squares + rounding).ln(), (1, 0.0));
     for size in 2..=GROUP_MAX {
         let mut own = [(0.0, 0.0); GROUP_MAX];
-        for (at, (sum, count)) in places.iter().enumerate() {
-            let (own_sum, own_count) = &mut own[at % size];
-            (*own_sum, *own_count) = (*own_sum + sum, *own_count + count);
+        for group in places[..used].chunks(size) {
+            for ((own_sum, own_count), (sum, count)) in own.iter_mut().zip(group) {
+                (*own_sum, *own_count) = (*own_sum + sum, *own_count + count);
+            }
         }
         if own[..size].iter().any(|(_, count)| *count < GROUPS_MIN) {
             continue;
