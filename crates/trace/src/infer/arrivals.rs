@@ -466,12 +466,25 @@ fn number(jobs: &[JobSeen], period: u64, numbering: Numbering) -> Option<Numbere
     let (at, mut points): (Vec<usize>, Vec<Point>) = longest.into_iter().unzip();
     if let (Numbering::Slots, Some(first)) = (numbering, points.first().map(|point| point.k)) {
         // If all arrivals lie whole groups of periods apart, such a group is the period; unless jobs are left out.
-        let group = points.iter().fold(0, |group, point| gcd(group, (point.k - first).unsigned_abs()));
-        let all_seen = at.windows(2).all(|pair| jobs[pair[1]].number.saturating_sub(jobs[pair[0]].number) <= 1);
-        let group = i64::try_from(group).ok().filter(|group| *group > 1 && all_seen).unwrap_or(1);
-        points.iter_mut().for_each(|point| point.k = first / group + (point.k - first) / group);
+        let group = common_step(&points, first);
+        let all_seen = || at.windows(2).all(|pair| jobs[pair[1]].number.saturating_sub(jobs[pair[0]].number) <= 1);
+        if group > 1 && all_seen() {
+            points.iter_mut().for_each(|point| point.k = first / group + (point.k - first) / group);
+        }
     }
     Some(Numbered { points, at, numbering })
+}
+
+/// The greatest number that divides all distances of `points` from number `first`. Most often it is 1 after a few.
+fn common_step(points: &[Point], first: i64) -> i64 {
+    let mut step = 0;
+    for point in points {
+        step = gcd((point.k - first).unsigned_abs(), step);
+        if step == 1 {
+            break;
+        }
+    }
+    i64::try_from(step).unwrap_or(1)
 }
 
 fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
