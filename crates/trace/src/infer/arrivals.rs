@@ -497,9 +497,10 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
     let outlying = outliers(points);
     let typical: Vec<Point> = points.iter().zip(&outlying).filter(|(_, out)| !**out).map(|(point, _)| *point).collect();
     let sound = |strip: &Strip| strip.period() > 0;
-    let (Some(strip), Some(core)) = (Strip::of(points).filter(sound), Strip::of(&typical).filter(sound)) else {
-        return no_grid();
-    };
+    let Some(strip) = Strip::of(points).filter(sound) else { return no_grid() };
+    // Most often nothing stands out.
+    let core = if typical.len() == points.len() { Some(strip.clone()) } else { Strip::of(&typical).filter(sound) };
+    let Some(core) = core else { return no_grid() };
     let period = core.period().unsigned_abs();
     let width = core.best().jitter;
     if numbered.numbering == Numbering::Slots && width > period / 2 {
