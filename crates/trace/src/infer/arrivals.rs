@@ -371,10 +371,20 @@ fn decide(known: &[JobSeen], distances: &[u64], q_max: f64) -> Found {
     let median = distances[distances.len() / 2];
     let mut none: Option<(String, bool, Numbering)> = None;
     let mut best: Option<(Grid, String)> = None;
+    let mut judged: Vec<Numbered> = Vec::new();
     // All jobs have their own period; or some periods have no job.
     for (parts, numbering) in [(1, Numbering::Own), (1, Numbering::Slots), (2, Numbering::Slots), (3, Numbering::Slots)]
     {
         let Some(numbered) = number(known, median / parts, numbering) else { continue };
+        // The same numbers give the same answer. Beside a grid they do so whichever numbering found them.
+        let is_known = |before: &Numbered| {
+            (before.numbering == numbering || best.is_some())
+                && before.points == numbered.points
+                && before.at == numbered.at
+        };
+        if judged.iter().any(is_known) {
+            continue;
+        }
         match judge(&numbered, known, q_max) {
             bursts @ Found::Bursts(_) if best.is_none() => return bursts,
             Found::Bursts(_) => {}
@@ -398,6 +408,7 @@ fn decide(known: &[JobSeen], distances: &[u64], q_max: f64) -> Found {
         if best.as_ref().is_some_and(|(grid, _)| grid.typical_jitter.as_ns() < grid.period.as_ns() / 20) {
             break;
         }
+        judged.push(numbered);
     }
     if let Some((grid, why)) = best {
         return Found::Grid(grid, why);
