@@ -30,6 +30,8 @@
 //! jitter. Up to three arrivals at the ends, a thread's start and end, are left out of the grid
 //! altogether if the others fit a grid more clearly than usual (Q <= 0.30).
 
+use std::cell::LazyCell;
+
 use takt_model::{Span, Time, gcd};
 
 use super::bursts::{Bursts, group};
@@ -522,7 +524,8 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
     let loose = width > period / LOOSE_PART;
     let chance = 1.0 / (n as f64).sqrt();
     let most = if loose { (EXPLAINED_MAX + 2.0 * chance).min(TIGHT_MAX) } else { TIGHT_MAX };
-    let (size, explained) = groups(numbered, &typical, &core);
+    let residuals = LazyCell::new(|| deviations(&typical, &core));
+    let (size, explained) = if may_group(numbered, &core) { group(&typical, &residuals) } else { (1, 0.0) };
     if explained > most
         && let Some(bursts) = Bursts::grouped(points, size)
     {
@@ -542,7 +545,7 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
         return Found::None(why, sure);
     }
     if !exact {
-        let DeviationStatistics { f, spread, serial } = DeviationStatistics::of(&deviations(&typical, &core));
+        let DeviationStatistics { f, spread, serial } = DeviationStatistics::of(&residuals);
         if f > F_MAX && spread > (period / WANDER_PART) as f64 {
             let why = format!("its deviations from a period drift (F = {f:.1}, over {F_MAX:.1})");
             return Found::None(why, true);
@@ -569,17 +572,12 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
     Found::Grid(grid, why)
 }
 
-/// The size of the groups in which jobs come, and the share of the deviations' variance that they
-/// explain. The size is 1 for few jobs, for a grid with empty places and for small deviations.
-fn groups(numbered: &Numbered, typical: &[Point], core: &Strip) -> (u32, f64) {
+/// Whether groups are looked for: not for few jobs, for a grid with empty places and for small deviations.
+fn may_group(numbered: &Numbered, core: &Strip) -> bool {
     let n = numbered.points.len() - 1;
     let range = numbered.points[n].k - numbered.points[0].k;
     let dense = numbered.numbering == Numbering::Own || range / DENSE * (DENSE - 1) <= n as i64;
-    if n >= WALK_MIN && dense && core.best().jitter > core.period().unsigned_abs() / WANDER_PART {
-        group(typical, &deviations(typical, core))
-    } else {
-        (1, 0.0)
-    }
+    n >= WALK_MIN && dense && core.best().jitter > core.period().unsigned_abs() / WANDER_PART
 }
 
 /// Marks the arrivals that are far from a line through the middle (the median slope over half of
