@@ -49,8 +49,8 @@ struct SimTask<'a> {
     pending: VecDeque<Released>,
     /// How many of `pending`, from the front, have missed.
     pending_missed: usize,
-    /// The way in, for a successor.
-    link: Option<Link>,
+    /// The way in, for a successor. Few tasks have one, so it does not spread the others over more cache lines.
+    link: Option<Box<Link>>,
     /// Whether its jobs come after others: those of a chain or of a flow.
     follows: bool,
     /// Position in the chain.
@@ -320,7 +320,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
             while let Some(job) = self.messages.as_mut().and_then(|messages| messages.jobs.pop_front()) {
                 self.release(job.slot, job.number, job.arrival, job.origin, now, sink)?;
             }
-            while let Some(due) = self.tasks[slot as usize].link.as_mut().and_then(Link::take_due) {
+            while let Some(due) = self.tasks[slot as usize].link.as_deref_mut().and_then(Link::take_due) {
                 self.release_successor(slot, due, now, sink)?;
             }
             let task = &self.tasks[slot as usize];
@@ -594,7 +594,7 @@ fn sim_tasks<'a>(system: &'a System, tasks: &[TaskId], seed: u64) -> Vec<SimTask
                 head: None,
                 pending: VecDeque::new(),
                 pending_missed: 0,
-                link: is_successor.then(|| Link::new(task.after.len() as u32)),
+                link: is_successor.then(|| Box::new(Link::new(task.after.len() as u32))),
                 follows: is_successor,
                 hop: 0,
                 successors: Vec::new(),
