@@ -315,6 +315,8 @@ impl<'a, D: Decider> NodeSim<'a, D> {
         if self.due.is_empty() { Ok(()) } else { self.release_successors(now, sink) }
     }
 
+    // Not inlined: it holds two more copies of a release, and tasks without chains never need it.
+    #[inline(never)]
     fn release_successors<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), SimError> {
         while let Some(slot) = self.due.pop() {
             while let Some(job) = self.messages.as_mut().and_then(|messages| messages.jobs.pop_front()) {
@@ -436,6 +438,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
         }
     }
 
+    #[inline(never)]
     fn switch_mode<S: Sink>(&mut self, now: Time, sink: &mut S) {
         while self.modes.front().is_some_and(|at| *at <= now) {
             self.modes.pop_front();
