@@ -250,10 +250,12 @@ pub fn equally_critical(system: &System) -> Vec<String> {
     let mut warnings = Vec::new();
     let mut warn = |whose: String,
                     strategies: &mut dyn Iterator<Item = takt_model::StrategyRef>,
-                    criticalities: Vec<(Criticality, bool)>| {
+                    criticalities: &mut dyn Iterator<Item = (Criticality, bool)>| {
         let mut strategies = strategies.map(|strategy| system.strategy(strategy));
-        if let Some(Strategy { name, .. }) = strategies.find(|strategy| goes_by_criticality(strategy))
-            && criticalities.len() > 1
+        let Some(Strategy { name, .. }) = strategies.find(|strategy| goes_by_criticality(strategy)) else { return };
+        // Tasks are looked at only for such a strategy.
+        let criticalities: Vec<(Criticality, bool)> = criticalities.collect();
+        if criticalities.len() > 1
             && criticalities.iter().all(|(criticality, _)| *criticality == Criticality::High)
             && criticalities.iter().any(|(_, stated)| !stated)
         {
@@ -267,14 +269,15 @@ pub fn equally_critical(system: &System) -> Vec<String> {
         let node = NodeId(index as u32);
         let modes = system.modes.iter().filter(|mode| mode.node == node).map(|mode| mode.strategy);
         let tasks = system.tasks_of(node).filter(|(_, task)| task.component.is_none());
-        let criticalities = tasks.map(|(_, task)| (task.criticality, task.criticality_stated)).collect();
-        warn(format!("node \"{}\"", spec.name), &mut std::iter::once(spec.strategy).chain(modes), criticalities);
+        let mut criticalities = tasks.map(|(_, task)| (task.criticality, task.criticality_stated));
+        warn(format!("node \"{}\"", spec.name), &mut std::iter::once(spec.strategy).chain(modes), &mut criticalities);
     }
     for (index, component) in system.components.iter().enumerate() {
         let own = Some(takt_model::ComponentId(index as u32));
         let tasks = system.tasks.iter().filter(|task| task.component == own);
-        let criticalities = tasks.map(|task| (task.criticality, task.criticality_stated)).collect();
-        warn(format!("component \"{}\"", component.name), &mut std::iter::once(component.strategy), criticalities);
+        let mut criticalities = tasks.map(|task| (task.criticality, task.criticality_stated));
+        let strategies = &mut std::iter::once(component.strategy);
+        warn(format!("component \"{}\"", component.name), strategies, &mut criticalities);
     }
     warnings
 }

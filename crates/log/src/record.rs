@@ -233,21 +233,13 @@ impl Context {
             15 => Event::Arrive { job: self.job(f1, f2)?, message: self.message(f3) },
             16 => Event::Receive { job: self.job(f1, f2)?, message: self.message(f3) },
             17 => Event::Drop { job: self.job(f1, f2)?, message: self.message(f3), cause: DropCause::Unknown },
-            DROPPED => Event::Drop { job: self.job(f1, f2)?, message: self.message(f3), cause: drop_cause(f4)? },
             18 => Event::Transmit { message: self.message(f1), bytes: narrow(f2)? },
             19 => Event::IrqEnter { irq: narrow(f1)?, cpu: narrow(f2)? },
             20 => Event::IrqExit { irq: narrow(f1)?, cpu: narrow(f2)? },
             21 => Event::Lost { count: f1 },
             22 => Event::Window { job: self.job(f1, f2)?, earliest: Time::from_ns(now.wrapping_sub(f3)) },
             23 => Event::Gap { job: self.job(f1, f2)? },
-            24 => Event::Occupy { cpu: narrow(f1)?, thread: f2.checked_sub(1).map(narrow).transpose()? },
-            25 => Event::Steal { cpu: narrow(f1)?, span: Span::from_ns(f2), within: Span::from_ns(f3) },
-            26 => Event::Charge {
-                server: narrow(f1)?,
-                since: Time::from_ns(now.wrapping_sub(f2)),
-                amount: Span::from_ns(f3),
-                idle: flag(f4)?,
-            },
+            24..=26 | DROPPED => self.decode_apart(tag, f1, f2, f3, f4)?,
             DEFINITION => return Ok((at, Decoded::Definition(f1))),
             _ => {
                 let hop = load(window, &mut at, 4) as u32;
@@ -257,6 +249,23 @@ impl Context {
             }
         };
         Ok((at, Decoded::Event(event)))
+    }
+
+    /// Events of kinds that logs of jobs alone do not have, from their fields. Not inlined: so they take no room among
+    /// the others, once for each way of reading.
+    #[inline(never)]
+    fn decode_apart(&mut self, tag: u8, f1: u64, f2: u64, f3: u64, f4: u64) -> Result<Event, Fault> {
+        Ok(match tag {
+            24 => Event::Occupy { cpu: narrow(f1)?, thread: f2.checked_sub(1).map(narrow).transpose()? },
+            25 => Event::Steal { cpu: narrow(f1)?, span: Span::from_ns(f2), within: Span::from_ns(f3) },
+            26 => Event::Charge {
+                server: narrow(f1)?,
+                since: Time::from_ns(self.time.wrapping_sub(f2)),
+                amount: Span::from_ns(f3),
+                idle: flag(f4)?,
+            },
+            _ => Event::Drop { job: self.job(f1, f2)?, message: self.message(f3), cause: drop_cause(f4)? },
+        })
     }
 
     /// The time of the record at the window's start, without reading the rest of it.
@@ -287,7 +296,6 @@ fn cause(number: u64) -> Result<CancelCause, Fault> {
     }
 }
 
-#[inline(never)]
 fn drop_cause(number: u64) -> Result<DropCause, Fault> {
     // A drop of unknown cause has a tag of its own.
     let known = DropCause::ALL.iter().skip(1).copied();

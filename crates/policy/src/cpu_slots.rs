@@ -15,8 +15,9 @@ pub(crate) enum State {
     Running { cpu: u32 },
 }
 
-/// A slot whose job runs on one of several CPUs, and resumes after preemptions.
+/// A slot whose job runs on one of several CPUs, and resumes after preemptions. Two cache lines.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub(crate) struct CpuSlot {
     /// The job and its rules.
     pub(crate) of: Slot,
@@ -33,6 +34,8 @@ pub(crate) struct CpuSlot {
     /// From which to which CPU time had nothing preempts the job; within the last, to its end.
     sections: Vec<(Span, Span)>,
 }
+
+const _: () = assert!(size_of::<CpuSlot>() == 128);
 
 impl CpuSlot {
     /// The empty slot of a task in this cluster.

@@ -322,6 +322,8 @@ impl Levels {
         self.take_first(seat, now)
     }
 
+    // Not inlined: the usual way, without nesting, stays short.
+    #[inline(never)]
     fn take_nested(&mut self, seat: u32, now: Time) -> Option<NextAction> {
         let level = self.nests.as_ref()?.level(seat);
         if self.calls(level) != Some(seat) {
@@ -362,8 +364,14 @@ impl Levels {
     /// A job that has started is over.
     #[inline]
     fn leave_nest(&mut self, slot: u32) {
-        if self.nests.is_some()
-            && let Some(level) = self.level(slot)
+        if self.nests.is_some() {
+            self.leave_its_nest(slot);
+        }
+    }
+
+    #[inline(never)]
+    fn leave_its_nest(&mut self, slot: u32) {
+        if let Some(level) = self.level(slot)
             && let Some(nests) = &mut self.nests
         {
             nests.leave(level, slot);

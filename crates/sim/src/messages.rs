@@ -202,6 +202,8 @@ impl NodeMessages {
     }
 
     /// A job starts. The answer is its work for messages.
+    // Not inlined: it would spread the steps of nodes without messages.
+    #[inline(never)]
     pub(crate) fn started(&mut self, slot: u32, number: u64) -> Span {
         let Messages::Table(table) = &mut self.messages else { return Span::ZERO };
         let (taken, cost) = match &self.parts[slot as usize] {
@@ -214,6 +216,7 @@ impl NodeMessages {
 
     /// A job has completed. Its origin is in true time. True when jobs of later hops or of interrupts are to be
     /// released.
+    #[inline(never)]
     pub(crate) fn completed<S: Sink>(
         &mut self,
         slot: u32,

@@ -50,8 +50,8 @@ struct SimTask<'a> {
     pending: VecDeque<Released>,
     /// How many of `pending`, from the front, have missed.
     pending_missed: usize,
-    /// The way in, for a successor.
-    link: Option<Link>,
+    /// The way in, for a successor. Few tasks have one, so it does not spread the others over more cache lines.
+    link: Option<Box<Link>>,
     /// Whether its jobs come after others: those of a chain or of a flow.
     follows: bool,
     /// Position in the chain.
@@ -317,12 +317,14 @@ impl<'a, D: Decider> NodeSim<'a, D> {
         if self.due.is_empty() { Ok(()) } else { self.release_successors(now, sink) }
     }
 
+    // Not inlined: it holds two more copies of a release, and tasks without chains never need it.
+    #[inline(never)]
     fn release_successors<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), SimError> {
         while let Some(slot) = self.due.pop() {
             while let Some(job) = self.messages.as_mut().and_then(|messages| messages.jobs.pop_front()) {
                 self.release(job.slot, job.number, job.arrival, job.origin, now, sink)?;
             }
-            while let Some(due) = self.tasks[slot as usize].link.as_mut().and_then(Link::take_due) {
+            while let Some(due) = self.tasks[slot as usize].link.as_deref_mut().and_then(Link::take_due) {
                 self.release_successor(slot, due, now, sink)?;
             }
             let task = &self.tasks[slot as usize];
@@ -438,6 +440,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
         }
     }
 
+    #[inline(never)]
     fn switch_mode<S: Sink>(&mut self, now: Time, sink: &mut S) {
         while self.modes.front().is_some_and(|at| *at <= now) {
             self.modes.pop_front();
@@ -596,7 +599,7 @@ fn sim_tasks<'a>(system: &'a System, tasks: &[TaskId], seed: u64) -> Vec<SimTask
                 head: None,
                 pending: VecDeque::new(),
                 pending_missed: 0,
-                link: is_successor.then(|| Link::new(task.after.len() as u32)),
+                link: is_successor.then(|| Box::new(Link::new(task.after.len() as u32))),
                 follows: is_successor,
                 hop: 0,
                 successors: Vec::new(),

@@ -123,6 +123,12 @@ pub(super) fn withdraw(
     answers: &mut [Answer],
     reports: &mut [Vec<TestReport>],
 ) {
+    // Without servers and chains nothing rests on what others keep.
+    if units.iter().all(|unit| unit.open.is_none() && unit.served.is_none())
+        && system.tasks.iter().all(|task| task.after.is_empty())
+    {
+        return;
+    }
     loop {
         let before = proven(answers, reports);
         withdraw_servers(units, answers, reports);

@@ -418,8 +418,9 @@ impl Net {
     fn table_deadline(&self, node: usize) -> Option<u64> {
         let station = &self.nodes[node];
         let tasks = [station.receive, station.send].into_iter().flatten().map(|task| task.t);
-        let here = self.flows.iter().filter(|flow| flow.hops.iter().any(|hop| hop.node == node));
-        let flows = here.filter(|_| station.interrupt.is_some()).map(|flow| flow.t);
+        // Only interrupts go by the periods of flows.
+        let interrupts = if station.interrupt.is_some() { self.flows.as_slice() } else { &[] };
+        let flows = interrupts.iter().filter(|flow| flow.hops.iter().any(|hop| hop.node == node)).map(|flow| flow.t);
         tasks.chain(flows).min().map(|period| self.drift.least(period))
     }
 

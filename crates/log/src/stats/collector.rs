@@ -5,7 +5,7 @@ use takt_model::{NodeId, Time};
 use super::interrupts::{Cpu, Interrupt};
 use super::messages::{Messages, Step};
 use super::open::{Censored, Job, NONE, Open};
-use super::servers::Server;
+use super::servers::{Server, ServerStep};
 use super::{Histogram, Stats};
 use crate::definitions::{Definition, Definitions, NodeDef, TaskDef};
 use crate::error::ReadError;
@@ -330,10 +330,12 @@ impl Sink for Collector {
             // Nothing is counted if the back end records only the interrupts of some threads.
             Event::IrqEnter { irq, cpu } if self.recorded.interrupts => self.interrupt(stream, now, irq, cpu, true),
             Event::IrqExit { irq, cpu } if self.recorded.interrupts => self.interrupt(stream, now, irq, cpu, false),
-            Event::Replenish { server, .. }
-            | Event::Exhaust { server }
-            | Event::ServerIdle { server }
-            | Event::Charge { server, .. } => self.server(now, server, event),
+            Event::Replenish { server, .. } => self.server(now, server, ServerStep::Replenish),
+            Event::Exhaust { server } => self.server(now, server, ServerStep::Exhaust),
+            Event::ServerIdle { server } => self.server(now, server, ServerStep::Idle),
+            Event::Charge { server, since, amount, idle } => {
+                self.server(now, server, ServerStep::Charge { since, amount, idle });
+            }
             Event::Send { job, message, .. } => self.message(now, job, message, Step::Send),
             Event::Receive { job, message, .. } => self.message(now, job, message, Step::Receive),
             Event::Drop { job, message, cause } => self.message(now, job, message, Step::Drop(cause)),
@@ -446,19 +448,19 @@ impl Collector {
         }
     }
 
+    /// Takes no event: the address of one would keep all events in memory, also those of jobs.
     #[inline(never)]
-    fn server(&mut self, now: u64, server: u32, event: &Event) {
+    fn server(&mut self, now: u64, server: u32, step: ServerStep) {
         let at = server as usize;
         let (Some(counts), Some(def)) = (self.servers.get_mut(at), self.definitions.servers.get(at)) else { return };
-        match *event {
-            Event::Replenish { .. } => counts.replenishments += 1,
-            Event::Exhaust { .. } => counts.exhaustions += 1,
-            Event::ServerIdle { .. } => counts.idles += 1,
-            Event::Charge { since, amount, idle, .. } => {
+        match step {
+            ServerStep::Replenish => counts.replenishments += 1,
+            ServerStep::Exhaust => counts.exhaustions += 1,
+            ServerStep::Idle => counts.idles += 1,
+            ServerStep::Charge { since, amount, idle } => {
                 let period = def.period.map(|period| period.as_ns());
                 counts.charge(since.as_ns(), now, amount.as_ns(), idle, period);
             }
-            _ => {}
         }
     }
 

@@ -2,8 +2,18 @@
 
 use std::collections::VecDeque;
 
+use takt_model::{Span, Time};
+
 /// The most payments of a server within one of its periods. Beyond them its largest supply is unknown.
 const PAYMENTS_MAX: usize = 65_536;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ServerStep {
+    Replenish,
+    Exhaust,
+    Idle,
+    Charge { since: Time, amount: Span, idle: bool },
+}
 
 #[derive(Clone, Debug)]
 pub(super) struct Server {

@@ -30,6 +30,8 @@
 //! jitter. Up to three arrivals at the ends, a thread's start and end, are left out of the grid
 //! altogether if the others fit a grid more clearly than usual (Q <= 0.30).
 
+use std::cell::LazyCell;
+
 use takt_model::{Span, Time, gcd};
 
 use super::bursts::{Bursts, group};
@@ -371,10 +373,20 @@ fn decide(known: &[JobSeen], distances: &[u64], q_max: f64) -> Found {
     let median = distances[distances.len() / 2];
     let mut none: Option<(String, bool, Numbering)> = None;
     let mut best: Option<(Grid, String)> = None;
+    let mut judged: Vec<Numbered> = Vec::new();
     // All jobs have their own period; or some periods have no job.
     for (parts, numbering) in [(1, Numbering::Own), (1, Numbering::Slots), (2, Numbering::Slots), (3, Numbering::Slots)]
     {
         let Some(numbered) = number(known, median / parts, numbering) else { continue };
+        // The same numbers give the same answer. Beside a grid they do so whichever numbering found them.
+        let is_known = |before: &Numbered| {
+            (before.numbering == numbering || best.is_some())
+                && before.points == numbered.points
+                && before.at == numbered.at
+        };
+        if judged.iter().any(is_known) {
+            continue;
+        }
         match judge(&numbered, known, q_max) {
             bursts @ Found::Bursts(_) if best.is_none() => return bursts,
             Found::Bursts(_) => {}
@@ -398,6 +410,7 @@ fn decide(known: &[JobSeen], distances: &[u64], q_max: f64) -> Found {
         if best.as_ref().is_some_and(|(grid, _)| grid.typical_jitter.as_ns() < grid.period.as_ns() / 20) {
             break;
         }
+        judged.push(numbered);
     }
     if let Some((grid, why)) = best {
         return Found::Grid(grid, why);
@@ -466,12 +479,25 @@ fn number(jobs: &[JobSeen], period: u64, numbering: Numbering) -> Option<Numbere
     let (at, mut points): (Vec<usize>, Vec<Point>) = longest.into_iter().unzip();
     if let (Numbering::Slots, Some(first)) = (numbering, points.first().map(|point| point.k)) {
         // If all arrivals lie whole groups of periods apart, such a group is the period; unless jobs are left out.
-        let group = points.iter().fold(0, |group, point| gcd(group, (point.k - first).unsigned_abs()));
-        let all_seen = at.windows(2).all(|pair| jobs[pair[1]].number.saturating_sub(jobs[pair[0]].number) <= 1);
-        let group = i64::try_from(group).ok().filter(|group| *group > 1 && all_seen).unwrap_or(1);
-        points.iter_mut().for_each(|point| point.k = first / group + (point.k - first) / group);
+        let group = common_step(&points, first);
+        let all_seen = || at.windows(2).all(|pair| jobs[pair[1]].number.saturating_sub(jobs[pair[0]].number) <= 1);
+        if group > 1 && all_seen() {
+            points.iter_mut().for_each(|point| point.k = first / group + (point.k - first) / group);
+        }
     }
     Some(Numbered { points, at, numbering })
+}
+
+/// The greatest number that divides all distances of `points` from number `first`. Most often it is 1 after a few.
+fn common_step(points: &[Point], first: i64) -> i64 {
+    let mut step = 0;
+    for point in points {
+        step = gcd((point.k - first).unsigned_abs(), step);
+        if step == 1 {
+            break;
+        }
+    }
+    i64::try_from(step).unwrap_or(1)
 }
 
 fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
@@ -484,9 +510,10 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
     let outlying = outliers(points);
     let typical: Vec<Point> = points.iter().zip(&outlying).filter(|(_, out)| !**out).map(|(point, _)| *point).collect();
     let sound = |strip: &Strip| strip.period() > 0;
-    let (Some(strip), Some(core)) = (Strip::of(points).filter(sound), Strip::of(&typical).filter(sound)) else {
-        return no_grid();
-    };
+    let Some(strip) = Strip::of(points).filter(sound) else { return no_grid() };
+    // Most often nothing stands out.
+    let core = if typical.len() == points.len() { Some(strip.clone()) } else { Strip::of(&typical).filter(sound) };
+    let Some(core) = core else { return no_grid() };
     let period = core.period().unsigned_abs();
     let width = core.best().jitter;
     if numbered.numbering == Numbering::Slots && width > period / 2 {
@@ -497,7 +524,8 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
     let loose = width > period / LOOSE_PART;
     let chance = 1.0 / (n as f64).sqrt();
     let most = if loose { (EXPLAINED_MAX + 2.0 * chance).min(TIGHT_MAX) } else { TIGHT_MAX };
-    let (size, explained) = groups(numbered, &typical, &core);
+    let residuals = LazyCell::new(|| deviations(&typical, &core));
+    let (size, explained) = if may_group(numbered, &core) { group(&typical, &residuals) } else { (1, 0.0) };
     if explained > most
         && let Some(bursts) = Bursts::grouped(points, size)
     {
@@ -517,7 +545,7 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
         return Found::None(why, sure);
     }
     if !exact {
-        let DeviationStatistics { f, spread, serial } = DeviationStatistics::of(&deviations(&typical, &core));
+        let DeviationStatistics { f, spread, serial } = DeviationStatistics::of(&residuals);
         if f > F_MAX && spread > (period / WANDER_PART) as f64 {
             let why = format!("its deviations from a period drift (F = {f:.1}, over {F_MAX:.1})");
             return Found::None(why, true);
@@ -544,17 +572,12 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
     Found::Grid(grid, why)
 }
 
-/// The size of the groups in which jobs come, and the share of the deviations' variance that they
-/// explain. The size is 1 for few jobs, for a grid with empty places and for small deviations.
-fn groups(numbered: &Numbered, typical: &[Point], core: &Strip) -> (u32, f64) {
+/// Whether groups are looked for: not for few jobs, for a grid with empty places and for small deviations.
+fn may_group(numbered: &Numbered, core: &Strip) -> bool {
     let n = numbered.points.len() - 1;
     let range = numbered.points[n].k - numbered.points[0].k;
     let dense = numbered.numbering == Numbering::Own || range / DENSE * (DENSE - 1) <= n as i64;
-    if n >= WALK_MIN && dense && core.best().jitter > core.period().unsigned_abs() / WANDER_PART {
-        group(typical, &deviations(typical, core))
-    } else {
-        (1, 0.0)
-    }
+    n >= WALK_MIN && dense && core.best().jitter > core.period().unsigned_abs() / WANDER_PART
 }
 
 /// Marks the arrivals that are far from a line through the middle (the median slope over half of

@@ -18,6 +18,8 @@ const JOBS_MAX: f64 = 16.0;
 /// A peak of the spectrum below this is chance (its height is exponentially distributed, and some
 /// hundreds are looked at); one above is held against all arrivals.
 const PEAK_MIN: f64 = 16.0;
+/// The spectrum is computed at so many places at once: their sums do not wait for each other.
+const AT_ONCE: usize = 4;
 /// So much of each period is free of arrivals at least.
 const FREE: f64 = 0.2;
 /// So many periods have jobs at least.
@@ -108,16 +110,20 @@ impl Frames {
         // sine.
         let angle = |time: &f64, k: u64| (time / range * TAU * k as f64 / 4.0).sin_cos();
         let mut turns: Vec<_> = times.iter().map(|time| (angle(time, least), angle(time, 1))).collect();
-        for k in least..most {
-            let period = range * 4.0 / k as f64;
-            let (mut sin, mut cos) = (0.0, 0.0);
+        for first in (least..most).step_by(AT_ONCE) {
+            let mut sums: [(f64, f64); AT_ONCE] = [(0.0, 0.0); AT_ONCE];
             for ((s, c), (turn_s, turn_c)) in &mut turns {
-                (sin, cos) = (sin + *s, cos + *c);
-                (*s, *c) = (*s * *turn_c + *c * *turn_s, *c * *turn_c - *s * *turn_s);
+                for (sin, cos) in &mut sums {
+                    (*sin, *cos) = (*sin + *s, *cos + *c);
+                    (*s, *c) = (*s * *turn_c + *c * *turn_s, *c * *turn_c - *s * *turn_s);
+                }
             }
-            let power = (sin * sin + cos * cos) / n;
-            if power > best.0 {
-                best = (power, Frames { period, middle: f64::atan2(sin, cos) / TAU * period });
+            for (k, (sin, cos)) in (first..most).zip(sums) {
+                let period = range * 4.0 / k as f64;
+                let power = (sin * sin + cos * cos) / n;
+                if power > best.0 {
+                    best = (power, Frames { period, middle: f64::atan2(sin, cos) / TAU * period });
+                }
             }
         }
         (best.0 >= PEAK_MIN).then_some(best.1)
@@ -182,9 +188,11 @@ pub(crate) fn group(points: &[Point], deviations: &[f64]) -> (u32, f64) {
     let n = points.len() as f64;
     let mean = deviations.iter().sum::<f64>() / n;
     let mut places = vec![(0.0, 0.0); GROUPS_FIT];
-    let mut squares = 0.0;
+    let (mut squares, mut used) = (0.0, 0);
     for (point, deviation) in points.iter().zip(deviations) {
-        let (sum, count) = &mut places[point.k.rem_euclid(GROUPS_FIT as i64) as usize];
+        let place = point.k.rem_euclid(GROUPS_FIT as i64) as usize;
+        used = used.max(place + 1);
+        let (sum, count) = &mut places[place];
         (*sum, *count) = (*sum + deviation - mean, *count + 1.0);
         squares += (deviation - mean) * (deviation - mean);
     }
@@ -193,9 +201,10 @@ pub(crate) fn group(points: &[Point], deviations: &[f64]) -> (u32, f64) {
     let (mut least, mut best) = (n * (squares + rounding).ln(), (1, 0.0));
     for size in 2..=GROUP_MAX {
         let mut own = [(0.0, 0.0); GROUP_MAX];
-        for (at, (sum, count)) in places.iter().enumerate() {
-            let (own_sum, own_count) = &mut own[at % size];
-            (*own_sum, *own_count) = (*own_sum + sum, *own_count + count);
+        for group in places[..used].chunks(size) {
+            for ((own_sum, own_count), (sum, count)) in own.iter_mut().zip(group) {
+                (*own_sum, *own_count) = (*own_sum + sum, *own_count + count);
+            }
         }
         if own[..size].iter().any(|(_, count)| *count < GROUPS_MIN) {
             continue;

@@ -15,9 +15,9 @@
 /// An arrival: the number of its period, and when it was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Point {
-    /// Counted from the first; strictly ascending.
+    /// Counted from the first; strictly ascending, never negative.
     pub(crate) k: i64,
-    /// Nanoseconds after the first arrival.
+    /// Nanoseconds after the first arrival; never negative.
     pub(crate) a: i64,
 }
 
@@ -41,8 +41,9 @@ pub(crate) struct Place {
 
 /// (b - a) x (c - a): positive where c lies above the line from a to b.
 fn turn(a: Point, b: Point, c: Point) -> i128 {
-    let wide = i128::from;
-    (wide(b.k) - wide(a.k)) * (wide(c.a) - wide(a.a)) - (wide(b.a) - wide(a.a)) * (wide(c.k) - wide(a.k))
+    // Differences of numbers that are not negative fit 64 bits, so each product is one instruction.
+    let product = |one: i64, other: i64| i128::from(one) * i128::from(other);
+    product(b.k - a.k, c.a - a.a) - product(b.a - a.a, c.k - a.k)
 }
 
 impl Strip {

@@ -130,6 +130,9 @@ impl Check<'_> {
     /// Reclaiming the bandwidth of idle servers is defined on one CPU: there EDF keeps deadlines as long as all
     /// bandwidth is no more than one. No sum is enough under EDF on several CPUs.
     pub(super) fn reclaims(&mut self, part: Part, id: ComponentId, rule: ServerRule) {
+        if rule != ServerRule::Grub {
+            return;
+        }
         let component = &self.system.components[id.index()];
         let node = &self.system.nodes[component.node.index()];
         let outer = component.parent.map(|parent| &self.system.components[parent.index()]);
@@ -139,7 +142,7 @@ impl Check<'_> {
         };
         let unsure = self.bad(Part::Component(id.index()), &["node", "parent"])
             || self.bad(Part::Node(component.node.index()), &["cpus", "placement", "cluster-cpus"]);
-        if rule != ServerRule::Grub || cpus <= 1 || unsure {
+        if cpus <= 1 || unsure {
             return;
         }
         let owner = self.owner(part);

@@ -111,7 +111,7 @@ impl Check<'_> {
         }
         let mut seen = BTreeSet::new();
         for (node, component, strategy) in asked {
-            if !seen.insert((node, component, strategy)) {
+            if !seen.insert((node, component, strategy)) || self.levels_bad(strategy) || self.takes_all(strategy) {
                 continue;
             }
             if let Some(tasks) = groups.get(&(node, component)) {
@@ -127,9 +127,6 @@ impl Check<'_> {
     /// Whether a strategy of a node has a level for the jobs of the flows that visit it.
     fn jobs_of_flows(&mut self, node: NodeId, strategy: StrategyRef) {
         let system = self.system;
-        if self.levels_bad(strategy) || self.takes_all(strategy) {
-            return;
-        }
         let strategy = system.strategy(strategy);
         for (i, flow) in system.flows.iter().enumerate() {
             let part = Part::Flow(i);
@@ -166,9 +163,6 @@ impl Check<'_> {
     /// level may ask of them, `check` says.)
     fn servers(&mut self, node: NodeId, around: Option<ComponentId>, strategy: StrategyRef) {
         let system = self.system;
-        if self.levels_bad(strategy) || self.takes_all(strategy) {
-            return;
-        }
         let strategy = system.strategy(strategy);
         for (i, inner) in system.components.iter().enumerate() {
             let part = Part::Component(i);
@@ -207,9 +201,6 @@ impl Check<'_> {
 
     fn plan(&mut self, tasks: &[usize], strategy: StrategyRef) {
         let system = self.system;
-        if self.levels_bad(strategy) || self.takes_all(strategy) {
-            return;
-        }
         let strategy = system.strategy(strategy);
         let mut alone = System::local(1, Builtin::Edf, Vec::new());
         for i in tasks {
