@@ -269,6 +269,14 @@ pub enum Auto<T> {
     Value(T),
 }
 
+impl<T> Auto<T> {
+    /// The value that is given.
+    #[must_use]
+    pub fn given(self) -> Option<T> {
+        if let Auto::Value(value) = self { Some(value) } else { None }
+    }
+}
+
 /// A server with a local scheduler (`[[component]]`) \[CSA\].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Component {

@@ -224,10 +224,7 @@ fn with_delays(system: &System, delays: &[((NodeId, NodeId), Span)]) -> (System,
     let mut changes = Vec::new();
     for (i, (network, longest)) in changed.networks.iter_mut().zip(longest).enumerate() {
         let Some(most) = longest else { continue };
-        let least = match network.delay {
-            Auto::Auto => Span::ZERO,
-            Auto::Value((least, _)) => least.min(most),
-        };
+        let least = network.delay.given().map_or(Span::ZERO, |(least, _)| least.min(most));
         network.delay = Auto::Value((least, most));
         changes.push(NetworkChange::Delay(NetworkId(i as u32), (least, most)));
     }

@@ -418,9 +418,8 @@ impl Check<'_> {
                 continue;
             }
             let component = &system.components[switch.component.index()];
-            let known = |value: Auto<Span>| if let Auto::Value(value) = value { Some(value) } else { None };
             if before.is_none_or(|before| before.component != switch.component) {
-                now = Some((known(component.period), known(component.budget)));
+                now = Some((component.period.given(), component.budget.given()));
             } else if before.is_some_and(|before| before.at == switch.at) {
                 let message = format!(
                     "component \"{}\" has two modes at {}; write what changes at an instant into one",

@@ -63,10 +63,7 @@ pub(crate) struct Reference<'a> {
 }
 
 pub(crate) fn value(of: Auto<Span>) -> u64 {
-    match of {
-        Auto::Value(span) => span.as_ns(),
-        Auto::Auto => panic!("not sized"),
-    }
+    of.given().expect("sized").as_ns()
 }
 
 /// Every unit of `duration`, for tasks that are strictly periodic and always need their WCET.
