@@ -247,17 +247,14 @@ impl Account {
 
     fn period(&self) -> Option<ServerPeriod> {
         let budget = self.budget()?;
-        let found = match self.rule() {
+        match self.rule() {
             Some(ServerRule::Sporadic) => with_source(self.longest_return(budget), PeriodSource::Returned),
             Some(ServerRule::CbsHard) => with_source(self.throttled(), PeriodSource::Throttled)
                 .or_else(|| with_source(self.at_most(budget, false), PeriodSource::AtMost)),
             Some(ServerRule::Cbs) => with_source(self.at_most(budget, false), PeriodSource::AtMost),
             Some(ServerRule::Grub) => with_source(self.at_most(budget, true), PeriodSource::AtMost),
             _ => self.grid(),
-        };
-        // No server gives more than all time of its CPUs.
-        let least = Span::from_ns(budget.as_ns().div_ceil(self.cpus.max(1)));
-        found.map(|period| ServerPeriod { span: period.span.max(least), ..period })
+        }
     }
 
     /// The period of budgets that come at its multiples.
@@ -587,15 +584,18 @@ impl Inferred {
 /// A server's terms; where it stands comes later.
 fn component(account: &Account, nodes: &[NodeDef]) -> InferredComponent {
     let node = account.def.node;
-    let most = u64::from(cpus(nodes, node).max(1));
+    let cpus = account.cpus.clamp(1, u64::from(cpus(nodes, node).max(1)));
+    let budget = account.budget();
+    // No server gives more than all time of its CPUs.
+    let least = Span::from_ns(budget.unwrap_or_default().as_ns().div_ceil(cpus));
     InferredComponent {
         name: account.def.name.clone(),
         node,
         rule: account.rule(),
         parent: None,
-        cpus: u32::try_from(account.cpus.clamp(1, most)).unwrap_or(1),
-        budget: account.budget(),
-        period: account.period(),
+        cpus: u32::try_from(cpus).unwrap_or(1),
+        budget,
+        period: account.period().map(|period| ServerPeriod { span: period.span.max(least), ..period }),
         budgets: account.budgets,
         exhaustions: account.exhaustions,
         paid_most: account.paid_most,
