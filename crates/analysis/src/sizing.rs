@@ -287,7 +287,7 @@ fn size_one(
 fn least(search: &Search, guarantee: Guarantee, period: u64) -> Result<Option<u64>, Limit> {
     let charge = (search.charge)(period).ok_or(Limit)?;
     // A budget that serves need not be whole quanta; the budget that is written is.
-    let Some(serves) = search.workload.least_quanta(guarantee, period, 1)? else { return Ok(None) };
+    let Some(serves) = search.workload.least_budget(guarantee, period)? else { return Ok(None) };
     let whole = serves.checked_add(charge).ok_or(Limit)?;
     let rounded = whole.max(1).div_ceil(search.quantum).checked_mul(search.quantum).ok_or(Limit)?;
     Ok((whole <= period).then_some(rounded.min(period)))

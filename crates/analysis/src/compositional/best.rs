@@ -259,7 +259,7 @@ impl<'a> Finder<'a> {
         }
         let budget = match &self.points {
             Some(points) => {
-                let least = by_points(points, guarantee, period).and_then(|least| least.up_to(1)).ok_or(Limit)?;
+                let least = by_points(points, guarantee, period).ok_or(Limit)?;
                 up(least.checked_add(charge).ok_or(Limit)?, quantum)?
             }
             None => self.least(guarantee, period, charge, most)?,
