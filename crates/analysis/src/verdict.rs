@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 
 use serde::Serialize;
-use takt_model::{Span, TaskId};
+use takt_model::{Span, TaskId, named};
 
 /// The verdict of one test about one scope, with its evidence.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -156,30 +156,22 @@ pub struct Bound {
     pub wcrt: Span,
 }
 
-/// Yes, no, or "this test cannot tell". Serialises as `"yes"`, `"no"`, `"unknown"`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-#[must_use]
-pub enum Answer {
-    /// Schedulable.
-    Yes,
-    /// Not schedulable.
-    No,
-    /// Undecided.
-    Unknown,
+named! {
+    /// Yes, no, or "this test cannot tell". Serialises as `"yes"`, `"no"`, `"unknown"`.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    #[must_use]
+    pub enum Answer {
+        /// Schedulable.
+        Yes => "yes",
+        /// Not schedulable.
+        No => "no",
+        /// Undecided.
+        Unknown => "unknown",
+    }
 }
 
 impl Answer {
-    /// As the JSON contract spells a test's verdict.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Answer::Yes => "yes",
-            Answer::No => "no",
-            Answer::Unknown => "unknown",
-        }
-    }
-
     /// As the JSON contract spells `schedulable`: true, false, or null.
     #[must_use]
     pub const fn known(self) -> Option<bool> {

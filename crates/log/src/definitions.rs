@@ -7,10 +7,8 @@
 use std::collections::BTreeMap;
 
 pub use takt_model::chain_name;
-use takt_model::{FlowId, Lateness, NodeId, Span, System, TaskId, Time, flows};
+use takt_model::{FlowId, Lateness, NodeId, Span, System, TaskId, Time, flows, named};
 use thiserror::Error;
-
-use crate::names::named;
 
 /// All definitions that hold at one point of a log. Lists are indexed by the numbers in events.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

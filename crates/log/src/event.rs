@@ -1,9 +1,8 @@
 //! The events, as every back end records them.
 
-use takt_model::{Span, TaskId, Time};
+use takt_model::{Span, TaskId, Time, named};
 
 use crate::definitions::Definition;
-use crate::names::named;
 
 /// A job: a task and the number of the job, counted from zero in the order of nominal arrivals.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

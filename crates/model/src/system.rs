@@ -335,56 +335,28 @@ impl Component {
     }
 }
 
-/// How a server keeps its budget [CSA III-A, SDD II-A].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum ServerRule {
-    /// Purely time-driven periodic server.
-    Ptps,
-    /// Work-conserving periodic server.
-    Wcps,
-    /// Capacity-reclaiming periodic server.
-    Crps,
-    /// Polling server.
-    Polling,
-    /// Deferrable server.
-    Deferrable,
-    /// Sporadic server.
-    Sporadic,
-    /// Soft constant-bandwidth server.
-    Cbs,
-    /// Hard constant-bandwidth server.
-    CbsHard,
-    /// Greedy reclamation of unused bandwidth.
-    Grub,
-}
-
-impl ServerRule {
-    /// All of them.
-    pub const ALL: [ServerRule; 9] = [
-        ServerRule::Ptps,
-        ServerRule::Wcps,
-        ServerRule::Crps,
-        ServerRule::Polling,
-        ServerRule::Deferrable,
-        ServerRule::Sporadic,
-        ServerRule::Cbs,
-        ServerRule::CbsHard,
-        ServerRule::Grub,
-    ];
-    /// The name in a System file.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            ServerRule::Ptps => "ptps",
-            ServerRule::Wcps => "wcps",
-            ServerRule::Crps => "crps",
-            ServerRule::Polling => "polling",
-            ServerRule::Deferrable => "deferrable",
-            ServerRule::Sporadic => "sporadic",
-            ServerRule::Cbs => "cbs",
-            ServerRule::CbsHard => "cbs-hard",
-            ServerRule::Grub => "grub",
-        }
+named! {
+    /// How a server keeps its budget [CSA III-A, SDD II-A].
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum ServerRule {
+        /// Purely time-driven periodic server.
+        Ptps => "ptps",
+        /// Work-conserving periodic server.
+        Wcps => "wcps",
+        /// Capacity-reclaiming periodic server.
+        Crps => "crps",
+        /// Polling server.
+        Polling => "polling",
+        /// Deferrable server.
+        Deferrable => "deferrable",
+        /// Sporadic server.
+        Sporadic => "sporadic",
+        /// Soft constant-bandwidth server.
+        Cbs => "cbs",
+        /// Hard constant-bandwidth server.
+        CbsHard => "cbs-hard",
+        /// Greedy reclamation of unused bandwidth.
+        Grub => "grub",
     }
 }
 

@@ -19,7 +19,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use takt_log::{Definition, Definitions, Event, JobKey, NodeDef, ServerDef, Sink};
-use takt_model::{CpuSet, NodeId, ServerRule, Span, TaskId, Time};
+use takt_model::{CpuSet, NodeId, ServerRule, Span, TaskId, Time, named};
 
 use super::{Arrivals, Inferred, Sample};
 
@@ -34,32 +34,20 @@ const HISTORY_MAX: usize = 1 << 16;
 /// Runs of jobs of one stream that are kept for payments to come.
 const RUNS_MAX: usize = 1 << 16;
 
-/// How the period of a server was found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PeriodSource {
-    /// Its budgets lie on a grid.
-    Grid,
-    /// The least distance of its budgets. There are too few for a grid, or they lie on none.
-    Distance,
-    /// The time from a budget that ran out to the next one.
-    Throttled,
-    /// The longest time from a payment to its return.
-    Returned,
-    /// The longest period that explains its budgets.
-    AtMost,
-}
-
-impl PeriodSource {
-    /// The name in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            PeriodSource::Grid => "grid",
-            PeriodSource::Distance => "distance",
-            PeriodSource::Throttled => "throttled",
-            PeriodSource::Returned => "returned",
-            PeriodSource::AtMost => "at-most",
-        }
+named! {
+    /// How the period of a server was found.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum PeriodSource {
+        /// Its budgets lie on a grid.
+        Grid => "grid",
+        /// The least distance of its budgets. There are too few for a grid, or they lie on none.
+        Distance => "distance",
+        /// The time from a budget that ran out to the next one.
+        Throttled => "throttled",
+        /// The longest time from a payment to its return.
+        Returned => "returned",
+        /// The longest period that explains its budgets.
+        AtMost => "at-most",
     }
 }
 
