@@ -392,6 +392,11 @@ impl Flow {
         let back = self.path.first().filter(|_| self.reply);
         self.path.iter().chain(back).copied()
     }
+
+    /// From where to where its messages go, in order.
+    pub fn legs(&self) -> impl Iterator<Item = (NodeId, NodeId)> + '_ {
+        self.hops().zip(self.hops().skip(1))
+    }
 }
 
 /// A node's network link. All but its rate counts only where delays are [`Auto::Auto`].

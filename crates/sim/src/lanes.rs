@@ -46,7 +46,7 @@ impl<'a> Lanes<'a> {
         let mut built = Lanes { lowered, seed, routes, lanes, lane_of: BTreeMap::new(), slots, neighbours };
         for (i, flow) in system.flows.iter().enumerate() {
             let allowances = hop_deadlines(flow, system.clock);
-            for (hop, (from, to)) in flow.hops().zip(flow.hops().skip(1)).enumerate() {
+            for (hop, (from, to)) in flow.legs().enumerate() {
                 let id = |hop: usize| lowered.task_of(FlowId(i as u32), hop as u32);
                 let (Some(task), Some(after)) = (id(hop), id(hop + 1)) else { continue };
                 let route = built.routes.route(from, to)?;
