@@ -1,7 +1,6 @@
 //! Verdicts of tests.
 
 use std::cell::Cell;
-use std::fmt;
 
 use serde::Serialize;
 use takt_model::{Span, TaskId, named};
@@ -55,27 +54,20 @@ impl Verdict {
 }
 
 /// The reason for an open question.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Stop {
     /// The work limit.
+    #[error("the work limit was reached")]
     Terms,
     /// Times above 64-bit nanoseconds.
+    #[error("times exceed 64-bit nanoseconds")]
     Time,
     /// A load whose sum cannot be told from what there is.
+    #[error("the load is too close to a whole number of CPUs to be told from it in 128 bits")]
     Load,
     /// A server that gives exactly what the tasks need in the long run.
+    #[error("the server gives exactly what the tasks need")]
     Full,
-}
-
-impl fmt::Display for Stop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Stop::Terms => "the work limit was reached",
-            Stop::Time => "times exceed 64-bit nanoseconds",
-            Stop::Load => "the load is too close to a whole number of CPUs to be told from it in 128 bits",
-            Stop::Full => "the server gives exactly what the tasks need",
-        })
-    }
 }
 
 /// Terms that the tests of one node may evaluate together. Each CPU has the same share, whether tasks use it or not.
