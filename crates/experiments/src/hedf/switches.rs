@@ -19,7 +19,7 @@ use takt_sim::{SimOptions, simulate};
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::findings::{Comparison, Drawn, Findings, Row, SIMULATED};
+use crate::findings::{Comparison, Drawn, Findings, Row, SIMULATED, ms};
 
 const SWITCHES: u32 = 6;
 /// The nodes that send, and the flows of each.
@@ -189,10 +189,6 @@ pub(super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
             .to_owned(),
     ];
     Ok(findings)
-}
-
-fn ms(ns: u64) -> f64 {
-    ns as f64 / 1e6
 }
 
 fn table(rows: &[[Outcome; 2]]) -> Comparison {
