@@ -18,8 +18,7 @@ use crate::components::{Enforced, Tasks, Tree, above};
 use crate::compositional::around::{ancestors, given, within};
 use crate::compositional::rules::{OuterOrder, guaranteed, on_time};
 use crate::compositional::{
-    Guarantee, Interface, Limit, QUANTUM, Search, SizeError, SizedComponent, SizedSystem, Start, Workload,
-    aligned_periods, best,
+    Guarantee, Interface, Limit, QUANTUM, Search, SizeError, SizedComponent, SizedSystem, Start, aligned_periods, best,
 };
 use crate::exact::sum_rounded_up;
 use crate::scope::{Unit, View, binds};
@@ -314,11 +313,7 @@ fn longest(
             Answer::Unknown => Err(Limit),
         }
     };
-    let load = match search.workload {
-        Workload::Fp(tasks) => sum_rounded_up(tasks.iter().map(|task| (task.c, task.t))),
-        Workload::Edf(tasks) => sum_rounded_up(tasks.iter().map(|task| (task.c, task.t))),
-    };
-    let load = load.ok_or(Limit)?.max(1);
+    let load = sum_rounded_up(search.workload.loads().into_iter()).ok_or(Limit)?.max(1);
     let most = ((u128::from(budget) << 64) / load).min(u128::from(Span::FILE_MAX.as_ns()));
     let (mut low, mut high) = (budget.div_ceil(quantum), u64::try_from(most).map_err(|_| Limit)? / quantum);
     let mut found = None;

@@ -165,11 +165,15 @@ impl Workload<'_> {
     /// be known.
     pub(crate) fn is_load(&self, period: u64, budget: u64) -> bool {
         let missing = (period - budget, period);
-        let compared = match self {
-            Workload::Fp(tasks) => compare_sum(tasks.iter().map(|task| (task.c, task.t)).chain([missing]), 1),
-            Workload::Edf(tasks) => compare_sum(tasks.iter().map(|task| (task.c, task.t)).chain([missing]), 1),
-        };
-        compared == Some(Ordering::Equal)
+        compare_sum(self.loads().into_iter().chain([missing]), 1) == Some(Ordering::Equal)
+    }
+
+    /// C and T of each task.
+    pub(crate) fn loads(&self) -> Vec<(u64, u64)> {
+        match self {
+            Workload::Fp(tasks) => tasks.iter().map(|task| (task.c, task.t)).collect(),
+            Workload::Edf(tasks) => tasks.iter().map(|task| (task.c, task.t)).collect(),
+        }
     }
 
     /// Whether all deadlines are met under a supply.
