@@ -36,7 +36,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use takt_model::strategy::{Discipline, Filter, Level};
-use takt_model::{Component, ComponentId, Flow, NodeId, Span, Strategy, System, Task};
+use takt_model::{Component, ComponentId, Flow, NodeId, Span, Strategy, System, Task, named};
 
 use crate::check::proves;
 use crate::memo::Memo;
@@ -46,38 +46,24 @@ use crate::verdict::Answer;
 use change::Removal;
 use quick::Quick;
 
-/// How a change was decided.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DecidedBy {
-    /// Nothing had to be decided.
-    Nothing,
-    /// The sum of densities.
-    Density,
-    /// Upper bounds of responses.
-    Bounds,
-    /// Fixed points, for those tasks whose bounds did not suffice.
-    FixedPoints,
-    /// Processor demand.
-    Demand,
-    /// The tests of `check` on the nodes, CPUs, levels of components and flows that changed.
-    Parts,
-    /// `check` from scratch.
-    Check,
-}
-
-impl DecidedBy {
-    /// As the JSON contract spells it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            DecidedBy::Nothing => "nothing",
-            DecidedBy::Density => "density",
-            DecidedBy::Bounds => "bounds",
-            DecidedBy::FixedPoints => "fixed-points",
-            DecidedBy::Demand => "demand",
-            DecidedBy::Parts => "parts",
-            DecidedBy::Check => "check",
-        }
+named! {
+    /// How a change was decided.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum DecidedBy {
+        /// Nothing had to be decided.
+        Nothing => "nothing",
+        /// The sum of densities.
+        Density => "density",
+        /// Upper bounds of responses.
+        Bounds => "bounds",
+        /// Fixed points, for those tasks whose bounds did not suffice.
+        FixedPoints => "fixed-points",
+        /// Processor demand.
+        Demand => "demand",
+        /// The tests of `check` on the nodes, CPUs, levels of components and flows that changed.
+        Parts => "parts",
+        /// `check` from scratch.
+        Check => "check",
     }
 }
 

@@ -18,6 +18,18 @@ pub(crate) fn realistic(number: u64, utilization: f64, deadline: f64) -> Vec<Dra
     set.tasks
 }
 
+/// Small sets: 1 to 4 tasks of a C and a T up to 12.
+pub(crate) fn small<T>(random: &mut Random, task: impl Fn(u64, u64, &mut Random) -> T) -> Vec<T> {
+    let periods: [u64; 8] = [2, 3, 4, 5, 6, 8, 10, 12];
+    let count = random.between(1, 4);
+    let one = |_| {
+        let t = periods[random.between(0, 7) as usize];
+        let c = random.between(1, t.div_ceil(2));
+        task(c, t, random)
+    };
+    (0..count).map(one).collect()
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
     pub(crate) task: usize,

@@ -1,6 +1,7 @@
 //! The catalogue of tests: name, decision, preconditions, cost and source of each.
 
 use serde::Serialize;
+use takt_model::named;
 
 macro_rules! tests {
     ($($(#[$doc:meta])* $id:ident => { $name:literal, $kind:ident, $decides:literal, $preconditions:literal,
@@ -255,27 +256,17 @@ tests! {
         "Linux kernel/sched/deadline.c: __checkparam_dl, sched_dl_overflow, __dl_overflow" }
 }
 
-/// How far a test's answer reaches.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// Its yes is a proof; otherwise it says nothing.
-    Sufficient,
-    /// Its no is a proof; otherwise it says nothing.
-    Necessary,
-    /// Yes and no are proofs under the conditions that it names; outside them its no becomes "unknown".
-    Exact,
-}
-
-impl Kind {
-    /// In one word.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Kind::Sufficient => "sufficient",
-            Kind::Necessary => "necessary",
-            Kind::Exact => "exact",
-        }
+named! {
+    /// How far a test's answer reaches.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Kind {
+        /// Its yes is a proof; otherwise it says nothing.
+        Sufficient => "sufficient",
+        /// Its no is a proof; otherwise it says nothing.
+        Necessary => "necessary",
+        /// Yes and no are proofs under the conditions that it names; outside them its no becomes "unknown".
+        Exact => "exact",
     }
 }
 

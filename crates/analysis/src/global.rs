@@ -41,8 +41,6 @@ pub mod tardiness_da;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-
 use crate::recip::{DIVIDEND_MAX, Recip};
 use crate::verdict::Share;
 
@@ -99,27 +97,20 @@ pub enum Load {
 }
 
 /// The reason for an open question.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Limit {
     /// So many terms were evaluated: one work, or demand, of one task each.
+    #[error("the work limit of {0} terms was reached")]
     Terms(u64),
     /// So many rounds over all tasks.
+    #[error("the limit of {0} rounds over all tasks was reached")]
     Rounds(u32),
     /// An interval, or a sum, would exceed [`TIME_MAX`].
+    #[error("an interval that it would have to look at is too long (36 years)")]
     Time,
     /// The test needs two CPUs at least.
+    #[error("the test needs two CPUs at least")]
     Cpus,
-}
-
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Limit::Terms(terms) => write!(f, "the work limit of {terms} terms was reached"),
-            Limit::Rounds(rounds) => write!(f, "the limit of {rounds} rounds over all tasks was reached"),
-            Limit::Time => write!(f, "an interval that it would have to look at is too long (36 years)"),
-            Limit::Cpus => write!(f, "the test needs two CPUs at least"),
-        }
-    }
 }
 
 /// Terms that an analysis may still evaluate. A term is one work, or demand, of one task.

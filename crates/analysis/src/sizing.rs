@@ -18,8 +18,7 @@ use crate::components::{Enforced, Tasks, Tree, above};
 use crate::compositional::around::{ancestors, given, within};
 use crate::compositional::rules::{OuterOrder, guaranteed, on_time};
 use crate::compositional::{
-    Guarantee, Interface, Limit, QUANTUM, Search, SizeError, SizedComponent, SizedSystem, Start, Workload,
-    aligned_periods, best,
+    Guarantee, Interface, Limit, QUANTUM, Search, SizeError, SizedComponent, SizedSystem, Start, aligned_periods, best,
 };
 use crate::exact::sum_rounded_up;
 use crate::scope::{Unit, View, binds};
@@ -287,7 +286,7 @@ fn size_one(
 fn least(search: &Search, guarantee: Guarantee, period: u64) -> Result<Option<u64>, Limit> {
     let charge = (search.charge)(period).ok_or(Limit)?;
     // A budget that serves need not be whole quanta; the budget that is written is.
-    let Some(serves) = search.workload.least_quanta(guarantee, period, 1)? else { return Ok(None) };
+    let Some(serves) = search.workload.least_budget(guarantee, period)? else { return Ok(None) };
     let whole = serves.checked_add(charge).ok_or(Limit)?;
     let rounded = whole.max(1).div_ceil(search.quantum).checked_mul(search.quantum).ok_or(Limit)?;
     Ok((whole <= period).then_some(rounded.min(period)))
@@ -314,11 +313,7 @@ fn longest(
             Answer::Unknown => Err(Limit),
         }
     };
-    let load = match search.workload {
-        Workload::Fp(tasks) => sum_rounded_up(tasks.iter().map(|task| (task.c, task.t))),
-        Workload::Edf(tasks) => sum_rounded_up(tasks.iter().map(|task| (task.c, task.t))),
-    };
-    let load = load.ok_or(Limit)?.max(1);
+    let load = sum_rounded_up(search.workload.loads().into_iter()).ok_or(Limit)?.max(1);
     let most = ((u128::from(budget) << 64) / load).min(u128::from(Span::FILE_MAX.as_ns()));
     let (mut low, mut high) = (budget.div_ceil(quantum), u64::try_from(most).map_err(|_| Limit)? / quantum);
     let mut found = None;

@@ -1,10 +1,9 @@
 //! Verdicts of tests.
 
 use std::cell::Cell;
-use std::fmt;
 
 use serde::Serialize;
-use takt_model::{Span, TaskId};
+use takt_model::{Span, TaskId, named};
 
 /// The verdict of one test about one scope, with its evidence.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -55,27 +54,20 @@ impl Verdict {
 }
 
 /// The reason for an open question.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Stop {
     /// The work limit.
+    #[error("the work limit was reached")]
     Terms,
     /// Times above 64-bit nanoseconds.
+    #[error("times exceed 64-bit nanoseconds")]
     Time,
     /// A load whose sum cannot be told from what there is.
+    #[error("the load is too close to a whole number of CPUs to be told from it in 128 bits")]
     Load,
     /// A server that gives exactly what the tasks need in the long run.
+    #[error("the server gives exactly what the tasks need")]
     Full,
-}
-
-impl fmt::Display for Stop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Stop::Terms => "the work limit was reached",
-            Stop::Time => "times exceed 64-bit nanoseconds",
-            Stop::Load => "the load is too close to a whole number of CPUs to be told from it in 128 bits",
-            Stop::Full => "the server gives exactly what the tasks need",
-        })
-    }
 }
 
 /// Terms that the tests of one node may evaluate together. Each CPU has the same share, whether tasks use it or not.
@@ -156,30 +148,22 @@ pub struct Bound {
     pub wcrt: Span,
 }
 
-/// Yes, no, or "this test cannot tell". Serialises as `"yes"`, `"no"`, `"unknown"`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-#[must_use]
-pub enum Answer {
-    /// Schedulable.
-    Yes,
-    /// Not schedulable.
-    No,
-    /// Undecided.
-    Unknown,
+named! {
+    /// Yes, no, or "this test cannot tell". Serialises as `"yes"`, `"no"`, `"unknown"`.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    #[must_use]
+    pub enum Answer {
+        /// Schedulable.
+        Yes => "yes",
+        /// Not schedulable.
+        No => "no",
+        /// Undecided.
+        Unknown => "unknown",
+    }
 }
 
 impl Answer {
-    /// As the JSON contract spells a test's verdict.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Answer::Yes => "yes",
-            Answer::No => "no",
-            Answer::Unknown => "unknown",
-        }
-    }
-
     /// As the JSON contract spells `schedulable`: true, false, or null.
     #[must_use]
     pub const fn known(self) -> Option<bool> {

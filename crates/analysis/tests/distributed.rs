@@ -197,13 +197,7 @@ fn delays_found_are_written_and_used() {
     assert_eq!(of_one.networks.len(), 1);
     let none = format!("{}{}", &SWITCHED[..head], &SWITCHED[tail..]);
     let of_none = system(&delays_found(&none, wanted));
-    let longest = |system: &System| {
-        let delays = system.networks.iter().filter_map(|network| match network.delay {
-            Auto::Value((_, most)) => Some(most),
-            Auto::Auto => None,
-        });
-        delays.max()
-    };
+    let longest = |system: &System| system.networks.iter().filter_map(|network| Some(network.delay.given()?.1)).max();
     assert_eq!((of_none.networks.len(), longest(&of_none)), (3, longest(&of_one)));
     assert_eq!(checked(&delays_found(&none, wanted)).schedulable, Answer::Yes);
 }

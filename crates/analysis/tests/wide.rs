@@ -47,10 +47,7 @@ struct Source {
 /// Whether anything misses: all levels under EDF or all rate-monotonic, on the node's CPUs,
 /// arrivals from random offsets and sporadic.
 fn misses(system: &System, random: &mut Random, end: u64) -> bool {
-    let value = |auto: Auto<Span>| match auto {
-        Auto::Value(span) => span.as_ns(),
-        Auto::Auto => panic!("given"),
-    };
+    let value = |auto: Auto<Span>| auto.given().expect("given").as_ns();
     let mut sources: Vec<Source> = Vec::new();
     let source = |home, serves, c, t, d, next| Source { home, serves, c, t, d, next, left: 0, deadline: 0, release: 0 };
     for task in &system.tasks {

@@ -232,6 +232,10 @@ pub(super) fn us(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
 
+pub(super) fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
+}
+
 /// Several times in microseconds, as the values of a row.
 pub(super) fn in_us<const N: usize>(ns: [u64; N]) -> Vec<Option<f64>> {
     ns.map(|ns| Some(us(ns))).to_vec()

@@ -7,10 +7,8 @@
 use std::collections::BTreeMap;
 
 pub use takt_model::chain_name;
-use takt_model::{Auto, FlowId, Lateness, NodeId, Span, System, TaskId, Time, flows};
+use takt_model::{FlowId, Lateness, NodeId, Span, System, TaskId, Time, flows, named};
 use thiserror::Error;
-
-use crate::names::named;
 
 /// All definitions that hold at one point of a log. Lists are indexed by the numbers in events.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -288,10 +286,6 @@ impl Definitions {
     }
 
     fn of_tasks(system: &System) -> Self {
-        let auto = |value: Auto<Span>| match value {
-            Auto::Auto => None,
-            Auto::Value(span) => Some(span),
-        };
         let mut modes: Vec<_> = system.modes.iter().collect();
         modes.sort_by_key(|mode| (mode.node, mode.at));
         Definitions {
@@ -325,8 +319,8 @@ impl Definitions {
                     name: component.name.clone(),
                     node: component.node,
                     rule: component.server.name().to_owned(),
-                    period: auto(component.period),
-                    budget: auto(component.budget),
+                    period: component.period.given(),
+                    budget: component.budget.given(),
                 })
                 .collect(),
             modes: modes

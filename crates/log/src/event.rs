@@ -1,9 +1,8 @@
 //! The events, as every back end records them.
 
-use takt_model::{Span, TaskId, Time};
+use takt_model::{Span, TaskId, Time, named};
 
 use crate::definitions::Definition;
-use crate::names::named;
 
 /// A job: a task and the number of the job, counted from zero in the order of nominal arrivals.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -24,21 +23,23 @@ pub struct Parent {
     pub origin: Time,
 }
 
-/// Why a job will not complete.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum CancelCause {
-    /// Omitted at its first dispatch: its WCET exceeded the time left (`cancel = true`). Counts as cancelled.
-    Omitted,
-    /// A predecessor in its chain was cancelled or dropped. Counts as released and cancelled.
-    Shed,
-    /// Dropped at its deadline (`late = "drop"`). Counts as unfinished and missed.
-    Late,
-    /// Not queued at its arrival, because the most jobs allowed of its task waited or ran already.
-    /// Or given up before, because the most jobs allowed waited for one predecessor while another
-    /// had run ahead. Counts as released and rejected.
-    Rejected,
-    /// Its code panicked. Counts as unfinished and missed.
-    Failed,
+named! {
+    /// Why a job will not complete. Logs have the numbers.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum CancelCause {
+        /// Omitted at its first dispatch: its WCET exceeded the time left (`cancel = true`). Counts as cancelled.
+        Omitted = 0 => "omitted",
+        /// A predecessor in its chain was cancelled or dropped. Counts as released and cancelled.
+        Shed = 1 => "shed",
+        /// Dropped at its deadline (`late = "drop"`). Counts as unfinished and missed.
+        Late = 2 => "dropped",
+        /// Not queued at its arrival, because the most jobs allowed of its task waited or ran already.
+        /// Or given up before, because the most jobs allowed waited for one predecessor while another
+        /// had run ahead. Counts as released and rejected.
+        Rejected = 3 => "rejected",
+        /// Its code panicked. Counts as unfinished and missed.
+        Failed = 4 => "failed",
+    }
 }
 
 named! {

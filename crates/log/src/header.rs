@@ -1,7 +1,8 @@
 //! The header of a log: how it was made.
 
+use takt_model::named;
+
 use crate::kind::KindSet;
-use crate::names::named;
 
 /// The first record of a log. It names neither a host nor a date: the same System and seed give the same bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -43,7 +43,6 @@ mod header;
 mod joined;
 mod kind;
 pub mod legs;
-mod names;
 mod reader;
 mod record;
 pub mod stats;

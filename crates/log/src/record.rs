@@ -138,7 +138,7 @@ impl Context {
             Event::Wake { job } => (Kind::Wake as u8, on_cpu(self.put_job(job), 0)),
             Event::Miss { job } => (Kind::Miss as u8, on_cpu(self.put_job(job), 0)),
             Event::Gap { job } => (Kind::Gap as u8, on_cpu(self.put_job(job), 0)),
-            Event::Cancel { job, cause } => (Kind::Cancel as u8, on_cpu(self.put_job(job), cause_number(cause))),
+            Event::Cancel { job, cause } => (Kind::Cancel as u8, on_cpu(self.put_job(job), cause as u32)),
             Event::Migrate { job, from, to } => {
                 let (task, number) = self.put_job(job);
                 (Kind::Migrate as u8, [task, number, from.into(), to.into()])
@@ -275,25 +275,8 @@ impl Context {
     }
 }
 
-fn cause_number(cause: CancelCause) -> u32 {
-    match cause {
-        CancelCause::Omitted => 0,
-        CancelCause::Shed => 1,
-        CancelCause::Late => 2,
-        CancelCause::Rejected => 3,
-        CancelCause::Failed => 4,
-    }
-}
-
 fn cause(number: u64) -> Result<CancelCause, Fault> {
-    match number {
-        0 => Ok(CancelCause::Omitted),
-        1 => Ok(CancelCause::Shed),
-        2 => Ok(CancelCause::Late),
-        3 => Ok(CancelCause::Rejected),
-        4 => Ok(CancelCause::Failed),
-        _ => Err(Fault::Malformed),
-    }
+    CancelCause::ALL.into_iter().find(|cause| *cause as u64 == number).ok_or(Fault::Malformed)
 }
 
 fn drop_cause(number: u64) -> Result<DropCause, Fault> {

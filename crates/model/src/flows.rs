@@ -173,8 +173,7 @@ fn connected(system: &System) -> BTreeSet<NodeId> {
 /// The pairs of nodes that flows connect, each in both directions.
 #[must_use]
 pub fn neighbours(system: &System) -> BTreeSet<(NodeId, NodeId)> {
-    let legs = system.flows.iter().flat_map(|flow| flow.hops().zip(flow.hops().skip(1)));
-    legs.flat_map(|(from, to)| [(from, to), (to, from)]).collect()
+    system.flows.iter().flat_map(Flow::legs).flat_map(|(from, to)| [(from, to), (to, from)]).collect()
 }
 
 /// The relative deadlines of a flow's hops: those of the file, else even shares of its deadline. The

@@ -2,6 +2,9 @@
 //!
 //! Everything here is pure: no clock, no file, no thread. Times are integers in nanoseconds.
 
+#[macro_use]
+mod names;
+
 pub mod admission;
 mod chain;
 pub mod cpus;

@@ -9,55 +9,30 @@ use std::collections::BTreeMap;
 use crate::criticality::Criticality;
 use crate::time::Lateness;
 
-/// A strategy that has a name of its own in every System file.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Builtin {
-    /// Fixed priority: one level per `priority`, 1 the most important.
-    Fp,
-    /// Rate monotonic: one level per period, the shortest the most important.
-    Rm,
-    /// Deadline monotonic: one level per relative deadline, the shortest the most important.
-    Dm,
-    /// Earliest deadline first.
-    Edf,
-    /// Minimum laxity first.
-    Mlf,
-    /// Maximum urgency first: one level per criticality, by laxity within.
-    Muf,
-    /// Critical tasks rate monotonic; below them all noncritical ones by laxity.
-    RmsMlf,
-    /// First in, first out.
-    Fifo,
+named! {
+    /// A strategy that has a name of its own in every System file.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum Builtin {
+        /// Fixed priority: one level per `priority`, 1 the most important.
+        Fp => "fp",
+        /// Rate monotonic: one level per period, the shortest the most important.
+        Rm => "rm",
+        /// Deadline monotonic: one level per relative deadline, the shortest the most important.
+        Dm => "dm",
+        /// Earliest deadline first.
+        Edf => "edf",
+        /// Minimum laxity first.
+        Mlf => "mlf",
+        /// Maximum urgency first: one level per criticality, by laxity within.
+        Muf => "muf",
+        /// Critical tasks rate monotonic; below them all noncritical ones by laxity.
+        RmsMlf => "rms+mlf",
+        /// First in, first out.
+        Fifo => "fifo",
+    }
 }
 
 impl Builtin {
-    /// All of them, in the order of the documentation.
-    pub const ALL: [Builtin; 8] = [
-        Builtin::Fp,
-        Builtin::Rm,
-        Builtin::Dm,
-        Builtin::Edf,
-        Builtin::Mlf,
-        Builtin::Muf,
-        Builtin::RmsMlf,
-        Builtin::Fifo,
-    ];
-
-    /// The name in a System file.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Builtin::Fp => "fp",
-            Builtin::Rm => "rm",
-            Builtin::Dm => "dm",
-            Builtin::Edf => "edf",
-            Builtin::Mlf => "mlf",
-            Builtin::Muf => "muf",
-            Builtin::RmsMlf => "rms+mlf",
-            Builtin::Fifo => "fifo",
-        }
-    }
-
     /// The strategy of that name, if there is one.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Builtin> {

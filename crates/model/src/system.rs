@@ -281,6 +281,14 @@ pub enum Auto<T> {
     Value(T),
 }
 
+impl<T> Auto<T> {
+    /// The value that is given.
+    #[must_use]
+    pub fn given(self) -> Option<T> {
+        if let Auto::Value(value) = self { Some(value) } else { None }
+    }
+}
+
 /// A server with a local scheduler (`[[component]]`) \[CSA\].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Component {
@@ -339,56 +347,28 @@ impl Component {
     }
 }
 
-/// How a server keeps its budget [CSA III-A, SDD II-A].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum ServerRule {
-    /// Purely time-driven periodic server.
-    Ptps,
-    /// Work-conserving periodic server.
-    Wcps,
-    /// Capacity-reclaiming periodic server.
-    Crps,
-    /// Polling server.
-    Polling,
-    /// Deferrable server.
-    Deferrable,
-    /// Sporadic server.
-    Sporadic,
-    /// Soft constant-bandwidth server.
-    Cbs,
-    /// Hard constant-bandwidth server.
-    CbsHard,
-    /// Greedy reclamation of unused bandwidth.
-    Grub,
-}
-
-impl ServerRule {
-    /// All of them.
-    pub const ALL: [ServerRule; 9] = [
-        ServerRule::Ptps,
-        ServerRule::Wcps,
-        ServerRule::Crps,
-        ServerRule::Polling,
-        ServerRule::Deferrable,
-        ServerRule::Sporadic,
-        ServerRule::Cbs,
-        ServerRule::CbsHard,
-        ServerRule::Grub,
-    ];
-    /// The name in a System file.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            ServerRule::Ptps => "ptps",
-            ServerRule::Wcps => "wcps",
-            ServerRule::Crps => "crps",
-            ServerRule::Polling => "polling",
-            ServerRule::Deferrable => "deferrable",
-            ServerRule::Sporadic => "sporadic",
-            ServerRule::Cbs => "cbs",
-            ServerRule::CbsHard => "cbs-hard",
-            ServerRule::Grub => "grub",
-        }
+named! {
+    /// How a server keeps its budget [CSA III-A, SDD II-A].
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum ServerRule {
+        /// Purely time-driven periodic server.
+        Ptps => "ptps",
+        /// Work-conserving periodic server.
+        Wcps => "wcps",
+        /// Capacity-reclaiming periodic server.
+        Crps => "crps",
+        /// Polling server.
+        Polling => "polling",
+        /// Deferrable server.
+        Deferrable => "deferrable",
+        /// Sporadic server.
+        Sporadic => "sporadic",
+        /// Soft constant-bandwidth server.
+        Cbs => "cbs",
+        /// Hard constant-bandwidth server.
+        CbsHard => "cbs-hard",
+        /// Greedy reclamation of unused bandwidth.
+        Grub => "grub",
     }
 }
 
@@ -423,6 +403,11 @@ impl Flow {
     pub fn hops(&self) -> impl Iterator<Item = NodeId> + '_ {
         let back = self.path.first().filter(|_| self.reply);
         self.path.iter().chain(back).copied()
+    }
+
+    /// From where to where its messages go, in order.
+    pub fn legs(&self) -> impl Iterator<Item = (NodeId, NodeId)> + '_ {
+        self.hops().zip(self.hops().skip(1))
     }
 }
 

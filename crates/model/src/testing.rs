@@ -552,8 +552,7 @@ fn take_out_flows(system: &mut System) {
 
 /// Gives each leg of a flow one network, or the link of its sender.
 fn connect(system: &mut System) {
-    let flow = |flow: &Flow| flow.hops().zip(flow.hops().skip(1)).collect::<Vec<_>>();
-    let mut legs: Vec<_> = system.flows.iter().flat_map(flow).collect();
+    let mut legs: Vec<_> = system.flows.iter().flat_map(Flow::legs).collect();
     // Messages of clock.sync go both ways.
     if system.clock.sync.is_some() {
         legs.extend(legs.clone().into_iter().map(|(from, to)| (to, from)));

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use takt_log::{CancelCause, Definition, Event, JobKey};
-use takt_model::{Lateness, NodeId, Span, TaskId, Time};
+use takt_model::{Lateness, NodeId, Span, TaskId, Time, named};
 
 use crate::scene::Scene;
 
@@ -28,47 +28,30 @@ pub struct JobRecord {
     pub outcome: Outcome,
 }
 
-/// How a job ended.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Outcome {
-    /// Completed at its deadline or before, or without a known one.
-    InTime,
-    /// Completed after its deadline.
-    Late,
-    /// Not completed when the log ended, its deadline not reached.
-    Unfinished,
-    /// Not completed when the log ended, its deadline reached.
-    UnfinishedLate,
-    /// Dropped at its deadline.
-    Dropped,
-    /// Omitted at its first dispatch, for its WCET exceeded the time left.
-    Omitted,
-    /// Shed, for a predecessor in its chain was cancelled.
-    Shed,
-    /// Not queued when it arrived, for too many of its task waited or ran.
-    Rejected,
-    /// Its code panicked.
-    Failed,
-    /// Events were lost while it was open, and no later event tells its fate.
-    Unknown,
-}
-
-impl Outcome {
-    /// As the exports write it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Outcome::InTime => "in-time",
-            Outcome::Late => "late",
-            Outcome::Unfinished => "unfinished",
-            Outcome::UnfinishedLate => "unfinished-late",
-            Outcome::Dropped => "dropped",
-            Outcome::Omitted => "omitted",
-            Outcome::Shed => "shed",
-            Outcome::Rejected => "rejected",
-            Outcome::Failed => "failed",
-            Outcome::Unknown => "unknown",
-        }
+named! {
+    /// How a job ended.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum Outcome {
+        /// Completed at its deadline or before, or without a known one.
+        InTime => "in-time",
+        /// Completed after its deadline.
+        Late => "late",
+        /// Not completed when the log ended, its deadline not reached.
+        Unfinished => "unfinished",
+        /// Not completed when the log ended, its deadline reached.
+        UnfinishedLate => "unfinished-late",
+        /// Dropped at its deadline.
+        Dropped => "dropped",
+        /// Omitted at its first dispatch, for its WCET exceeded the time left.
+        Omitted => "omitted",
+        /// Shed, for a predecessor in its chain was cancelled.
+        Shed => "shed",
+        /// Not queued when it arrived, for too many of its task waited or ran.
+        Rejected => "rejected",
+        /// Its code panicked.
+        Failed => "failed",
+        /// Events were lost while it was open, and no later event tells its fate.
+        Unknown => "unknown",
     }
 }
 

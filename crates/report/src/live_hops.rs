@@ -7,7 +7,7 @@ use takt_analysis::CheckReport;
 use takt_log::BackEnd;
 use takt_log::stats::TaskStats;
 use takt_model::flows::{self, Lowered};
-use takt_model::{Auto, Flow, FlowId, Lateness, NodeId, Span, System, TableTask, Task};
+use takt_model::{Flow, FlowId, Lateness, NodeId, Span, System, TableTask, Task};
 
 use crate::axis::short;
 use crate::source::Source;
@@ -178,10 +178,7 @@ impl Run<'_> {
 
     fn delay_bound(&self, from: NodeId, to: NodeId) -> Option<Span> {
         let networks = self.system.networks_between(from, to);
-        let delays = networks.iter().map(|id| match self.system.networks.get(id.index())?.delay {
-            Auto::Value((_, most)) => Some(most),
-            Auto::Auto => None,
-        });
+        let delays = networks.iter().map(|id| Some(self.system.networks.get(id.index())?.delay.given()?.1));
         delays.collect::<Option<Vec<Span>>>()?.into_iter().max()
     }
 

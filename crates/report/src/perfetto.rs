@@ -27,7 +27,7 @@ mod schema;
 
 use std::io;
 
-use takt_log::{CancelCause, Definition, Event, InterruptKind, JobKey, Sink};
+use takt_log::{Definition, Event, InterruptKind, JobKey, Sink};
 use takt_model::{NodeId, Span, TaskId, Time};
 
 use crate::jobs::{JobRecord, JobTracker};
@@ -515,17 +515,7 @@ impl<W: io::Write> Sink for PerfettoWriter<W> {
             }
             Event::Send { .. } | Event::Receive { .. } | Event::Drop { .. } => self.message(stream, now, event),
             Event::Cancel { job, cause } => {
-                self.instant(
-                    now,
-                    job,
-                    match cause {
-                        CancelCause::Omitted => "omitted",
-                        CancelCause::Shed => "shed",
-                        CancelCause::Late => "dropped",
-                        CancelCause::Rejected => "rejected",
-                        CancelCause::Failed => "failed",
-                    },
-                );
+                self.instant(now, job, cause.name());
                 self.job_over(now, job, ended);
             }
             Event::Miss { job } => self.instant(now, job, "deadline missed"),

@@ -14,13 +14,7 @@ use takt_report::{
 
 fn any_event() -> impl Strategy<Value = Event> {
     let job = (0u32..5, 0u64..4).prop_map(|(task, number)| JobKey { task: TaskId(task), number });
-    let cause = prop::sample::select(vec![
-        CancelCause::Omitted,
-        CancelCause::Shed,
-        CancelCause::Late,
-        CancelCause::Rejected,
-        CancelCause::Failed,
-    ]);
+    let cause = prop::sample::select(CancelCause::ALL.to_vec());
     (0u8..26, job, 0u32..4, 0u64..40, cause).prop_map(|(kind, job, cpu, at, cause)| match kind {
         0..3 => Event::Release {
             job,

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Log, as_live, messages, schedule};
+use common::{Log, as_live, messages, ms, schedule};
 use takt_log::{CancelCause, Event, JobKey, Sink};
 use takt_model::{Auto, Builtin, Component, NodeId, ServerRule, Span, System, TaskId, Time};
 use takt_report::{
@@ -16,10 +16,6 @@ fn chart(scene: Scene, log: &Log, options: GanttOptions, end: Time) -> Gantt {
         builder.event(*stream, *now, event);
     }
     builder.finish(end)
-}
-
-fn ms(ms: u64) -> Time {
-    Time::from_ns(ms * 1_000_000)
 }
 
 fn two_tasks() -> (System, Log) {

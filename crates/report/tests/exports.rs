@@ -6,14 +6,10 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use common::trace::{check_trace, flows, meaning};
-use common::{Log, as_live, messages, schedule};
+use common::{Log, as_live, messages, ms, schedule};
 use takt_log::{CancelCause, Event, JobKey, Sink};
 use takt_model::{Builtin, Component, NodeId, ServerRule, Span, System, TaskId, Time};
 use takt_report::{JobCsv, PerfettoWriter, Scene, golden};
-
-fn ms(ms: u64) -> Time {
-    Time::from_ns(ms * 1_000_000)
-}
 
 fn system_and_log() -> (System, Log) {
     let system = golden::system(2, Builtin::Edf, "a 4 2\nb 4 3\nc 8 3\nlate 8 6 D=3");

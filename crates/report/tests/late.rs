@@ -4,7 +4,7 @@
 mod common;
 
 use common::trace::{check_trace, meaning};
-use common::{Log, schedule};
+use common::{Log, ms, schedule};
 use takt_log::{
     BackEnd, Definition, Definitions, Event, Header, InterruptDef, InterruptKind, JobKey, KindSet, NodeDef, Reader,
     Sink, Writer,
@@ -14,10 +14,6 @@ use takt_report::{
     Gantt, GanttBuilder, GanttOptions, JobCsv, PerfettoWriter, Scene, Source, SourceBuilder, SvgOptions, TextOptions,
     Window, golden, svg, text,
 };
-
-fn ms(ms: u64) -> Time {
-    Time::from_ns(ms * 1_000_000)
-}
 
 /// A system, its events, and its definitions with the time at which each becomes known.
 fn observed() -> (System, Log, Vec<(Time, Definition)>) {

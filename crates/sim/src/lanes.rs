@@ -26,8 +26,8 @@ pub(crate) struct Lanes<'a> {
     lane_of: BTreeMap<(TaskId, NodeId), u32>,
     /// Slots, by task.
     slots: Vec<u32>,
-    /// The pairs of nodes that exchange the times of their clocks, if anybody needs them.
-    measured: BTreeSet<(NodeId, NodeId)>,
+    /// The pairs of nodes that exchange the times of their clocks.
+    neighbours: BTreeSet<(NodeId, NodeId)>,
 }
 
 impl<'a> Lanes<'a> {
@@ -42,12 +42,11 @@ impl<'a> Lanes<'a> {
         let slots = system.tasks.iter().map(slot).collect();
         let lanes = vec![(Vec::new(), Vec::new()); system.nodes.len()];
         let routes = Routes::new(system, seed);
-        let is_measured = system.has_unknown_clocks() && system.clock.sync.is_some();
-        let measured = if is_measured { flows::neighbours(system) } else { BTreeSet::new() };
-        let mut built = Lanes { lowered, seed, routes, lanes, lane_of: BTreeMap::new(), slots, measured };
+        let neighbours = system.clock.sync.map(|_| flows::neighbours(system)).unwrap_or_default();
+        let mut built = Lanes { lowered, seed, routes, lanes, lane_of: BTreeMap::new(), slots, neighbours };
         for (i, flow) in system.flows.iter().enumerate() {
             let allowances = hop_deadlines(flow, system.clock);
-            for (hop, (from, to)) in flow.hops().zip(flow.hops().skip(1)).enumerate() {
+            for (hop, (from, to)) in flow.legs().enumerate() {
                 let id = |hop: usize| lowered.task_of(FlowId(i as u32), hop as u32);
                 let (Some(task), Some(after)) = (id(hop), id(hop + 1)) else { continue };
                 let route = built.routes.route(from, to)?;
@@ -79,32 +78,22 @@ impl<'a> Lanes<'a> {
                 _ => None,
             };
         }
-        if system.clock.sync.is_none() {
-            return Ok(());
-        }
         // By names, so that nodes that come before these change no draws.
         let draws = |task: TaskId, to: NodeId| {
             let (task, to) = (&system.tasks[task.index()].name, &system.nodes[to.index()].name);
             Draw::new(seed, &format!("{task} to {to}"))
         };
-        for (from, to) in flows::neighbours(system) {
+        for (from, to) in self.neighbours.clone() {
             let (Some(task), Some(route)) = (syncs.get(&from), self.routes.known_route(from, to)?) else { continue };
             let answer = match (receivers.get(&to), self.routes.known_route(to, from)?) {
                 (Some(receive), Some(back)) => {
-                    let draw = draws(*receive, from);
-                    let wire = self.routes.straight(back);
-                    Some(self.lane(
-                        *receive,
-                        to,
-                        from,
-                        LaneWire { wire, then: MessageEffect::Answered, draw, ends: None },
-                        1,
-                    ))
+                    let (wire, draw) = (self.routes.straight(back), draws(*receive, from));
+                    let wire = LaneWire { wire, then: MessageEffect::Answered, draw, ends: None };
+                    Some(self.lane(*receive, to, from, wire, 1))
                 }
                 _ => None,
             };
-            let draw = draws(*task, to);
-            let wire = self.routes.straight(route);
+            let (wire, draw) = (self.routes.straight(route), draws(*task, to));
             let wire = LaneWire { wire, then: MessageEffect::Answer { lane: answer }, draw, ends: None };
             self.lane(*task, from, to, wire, 1);
         }
@@ -184,7 +173,7 @@ impl<'a> Lanes<'a> {
         if clock.sync.is_none() {
             return Ok(Reading::Trusting);
         }
-        let peers = self.measured.range((node, NodeId(0))..=(node, NodeId(u32::MAX))).map(|(_, peer)| peer.0);
+        let peers = self.neighbours.range((node, NodeId(0))..=(node, NodeId(u32::MAX))).map(|(_, peer)| peer.0);
         Ok(Reading::Measured(Measured::new(peers.collect(), clock.drift_ppm)?))
     }
 

@@ -16,6 +16,8 @@
 
 use std::collections::BTreeMap;
 
+use takt_model::named;
+
 use crate::event::{EventKind, KernelEvent, Pid, SwitchOutState};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,25 +33,24 @@ pub(crate) enum Class {
     Other,
 }
 
-/// The kind of machine whose numbers of system calls a trace has.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Abi {
-    /// x86-64.
-    X86_64,
-    /// arm64, riscv, loongarch64: the numbers of asm-generic.
-    Generic,
-    /// 32-bit ARM (EABI).
-    Arm,
-    /// PowerPC, 32 and 64 bits.
-    Powerpc,
-    /// 32-bit x86.
-    I386,
+named! {
+    /// The kind of machine whose numbers of system calls a trace has.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    pub enum Abi {
+        /// x86-64.
+        X86_64 => "x86-64",
+        /// arm64, riscv, loongarch64: the numbers of asm-generic.
+        Generic => "arm64 or riscv",
+        /// 32-bit ARM (EABI).
+        Arm => "arm",
+        /// PowerPC, 32 and 64 bits.
+        Powerpc => "ppc64",
+        /// 32-bit x86.
+        I386 => "i386",
+    }
 }
 
 impl Abi {
-    /// All of them.
-    pub const ALL: [Abi; 5] = [Abi::X86_64, Abi::Generic, Abi::Arm, Abi::Powerpc, Abi::I386];
-
     /// The machine of this program. It is x86-64 if the table has no entry.
     pub const NATIVE: Abi = if cfg!(any(
         target_arch = "aarch64",
@@ -80,18 +81,6 @@ impl Abi {
             machine if machine.starts_with("arm") => Abi::Arm,
             _ => return None,
         })
-    }
-
-    /// The machines, as they are called.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Abi::X86_64 => "x86-64",
-            Abi::Generic => "arm64 or riscv",
-            Abi::Arm => "arm",
-            Abi::Powerpc => "ppc64",
-            Abi::I386 => "i386",
-        }
     }
 
     /// All system calls that jobs are told by, so that a recorder can leave the others out.

@@ -4,10 +4,7 @@ use takt_model::{Auto, ComponentId, Span, System};
 
 /// A given value, in ns.
 pub(crate) fn given(value: Auto<Span>) -> Option<u64> {
-    match value {
-        Auto::Value(span) => Some(span.as_ns()),
-        Auto::Auto => None,
-    }
+    value.given().map(Span::as_ns)
 }
 
 /// The components around a component. The innermost comes first.

@@ -119,10 +119,7 @@ impl<'a> Finder<'a> {
             Workload::Fp(tasks) => (points(tasks), Points::new(), tasks.iter().map(|task| task.d).max()),
             Workload::Edf(tasks) => (None, demand_points(tasks, DEADLINES), tasks.iter().map(|task| task.d).max()),
         };
-        let load = match search.workload {
-            Workload::Fp(tasks) => sum_rounded_up(tasks.iter().map(|task| (task.c, task.t))),
-            Workload::Edf(tasks) => sum_rounded_up(tasks.iter().map(|task| (task.c, task.t))),
-        };
+        let load = sum_rounded_up(search.workload.loads().into_iter());
         let count = points.as_ref().map_or(0, Vec::len);
         let longest = longest.unwrap_or(0);
         let load = load.ok_or(Limit)?.saturating_sub(1 << 20);
@@ -259,7 +256,7 @@ impl<'a> Finder<'a> {
         }
         let budget = match &self.points {
             Some(points) => {
-                let least = by_points(points, guarantee, period).and_then(|least| least.up_to(1)).ok_or(Limit)?;
+                let least = by_points(points, guarantee, period).ok_or(Limit)?;
                 up(least.checked_add(charge).ok_or(Limit)?, quantum)?
             }
             None => self.least(guarantee, period, charge, most)?,

@@ -1,4 +1,4 @@
-//! The least budget for a given period: exact as a fraction, or in multiples of a quantum.
+//! The least budget for a given period, in whole units of time.
 //!
 //! **One point.** Let t and W > 0 be given. Let the supply wait λ = p Π - f Θ, with p = f = 1 for
 //! PRM, p = 1 and f = 0 for polled, and p = f = 0 for aligned supply. Then sbf(t) = min over y >= 0
@@ -21,8 +21,8 @@
 //! Each round meets a point that no later round meets again. The first budget that passes is the
 //! least.
 //!
-//! **Fixed priorities**, some D > T. Bisection over multiples of the quantum. A larger budget is
-//! never worse, since sbf grows with Θ at every t.
+//! **Fixed priorities**, some D > T. Bisection. A larger budget is never worse, since sbf grows
+//! with Θ at every t.
 //!
 //! **Budgets that come early.** Let a budget start at most s after its period, and so come by Θ + s
 //! (EDP). Then the supply is that of PRM, Π - Θ - s earlier. In the form above, p and f are one
@@ -41,51 +41,13 @@ use crate::fp::rta::FpTask;
 use crate::verdict::Answer;
 
 /// Step points that the tasks of one component may have together before bisection takes over.
-pub const POINTS_MAX: usize = 1 << 20;
+const POINTS_MAX: usize = 1 << 20;
 /// Rounds of EDF's search.
 const ROUNDS_MAX: usize = 100_000;
 
-/// A time as a fraction: `units` / `of`, in lowest terms.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Exact {
-    /// Numerator.
-    pub units: u64,
-    /// Denominator, above zero.
-    pub of: u64,
-}
-
-impl Exact {
-    /// `None` if it does not fit.
-    fn new(numerator: u128, denominator: u128) -> Option<Exact> {
-        let (mut a, mut b) = (numerator, denominator);
-        while b != 0 {
-            (a, b) = (b, a % b);
-        }
-        Some(Exact { units: u64::try_from(numerator / a).ok()?, of: u64::try_from(denominator / a).ok()? })
-    }
-
-    /// The least multiple of `quantum` that is no less. `None` if it does not fit.
-    #[must_use]
-    pub fn up_to(self, quantum: u64) -> Option<u64> {
-        let quanta = u128::from(self.units).div_ceil(u128::from(self.of) * u128::from(quantum));
-        u64::try_from(quanta * u128::from(quantum)).ok()
-    }
-
-    fn max(self, other: Exact) -> Exact {
-        if self.less_than(other) { other } else { self }
-    }
-
-    /// Whether this is less than the other.
-    #[must_use]
-    pub fn less_than(self, other: Exact) -> bool {
-        u128::from(self.units) * u128::from(other.of) < u128::from(other.units) * u128::from(self.of)
-    }
-}
-
 /// The least budget of a server of this period that gives `work` in every interval of length t.
 /// `None` if even the whole CPU would not.
-#[must_use]
-pub fn for_point(guarantee: Guarantee, period: u64, t: u64, work: u64) -> Option<Exact> {
+fn for_point(guarantee: Guarantee, period: u64, t: u64, work: u64) -> Option<u64> {
     let (p, f) = guarantee.start.form();
     let late = i128::from(t) - i128::from(guarantee.delay);
     let by_period = in_form((p, f), period, late, work);
@@ -93,32 +55,31 @@ pub fn for_point(guarantee: Guarantee, period: u64, t: u64, work: u64) -> Option
     // Budgets that start by `wait` come Π - Θ - wait earlier, as long as that is not negative; then
     // they come by Π.
     match (in_form((p - 1, f - 1), period, late - i128::from(wait), work), by_period) {
-        (Some(one), Some(other)) => Some(if one.less_than(other) { one } else { other }),
+        (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
     }
 }
 
 /// The same for a supply that waits p Π - f Θ.
-fn in_form((p, f): (i128, i128), period: u64, t: i128, work: u64) -> Option<Exact> {
+fn in_form((p, f): (i128, i128), period: u64, t: i128, work: u64) -> Option<u64> {
     let (pi, work) = (i128::from(period), i128::from(work));
     if work == 0 {
-        return Exact::new(0, 1);
+        return Some(0);
     }
     // The first y with (y + 1 + p) Π > t, and from there the crossing: a few steps.
     let mut y = (t.div_euclid(pi) - p).max(1);
     while y * ((y + 1 + p) * pi - t) < (1 + f) * work {
         y += 1;
     }
-    let falling = Exact::new(work as u128, y as u128)?;
+    let falling = (work as u128).div_ceil(y as u128);
     let lacking = u128::try_from((y + p) * pi - t + work).unwrap_or(0);
     let growing = match y + f {
         // The time to the budget is too short, whatever the budget.
         0 if lacking > 0 => return None,
-        0 => falling,
-        parts => Exact::new(lacking, parts as u128)?,
+        0 => 0,
+        parts => lacking.div_ceil(parts as u128),
     };
-    let least = falling.max(growing);
-    (u128::from(least.units) <= u128::from(period) * u128::from(least.of)).then_some(least)
+    u64::try_from(falling.max(growing)).ok().filter(|least| *least <= period)
 }
 
 /// The step points of one task: (t, rbf(t)).
@@ -166,16 +127,16 @@ pub(crate) fn points(tasks: &[FpTask]) -> Option<Vec<Points>> {
 }
 
 /// The least budget by step points.
-pub(crate) fn by_points(points: &[Points], guarantee: Guarantee, period: u64) -> Option<Exact> {
-    let mut least = Exact { units: 0, of: 1 };
+pub(crate) fn by_points(points: &[Points], guarantee: Guarantee, period: u64) -> Option<u64> {
+    let mut least = 0;
     for own in points {
-        let mut best: Option<Exact> = None;
+        let mut best: Option<u64> = None;
         for (t, work) in own {
             if let Some(one) = for_point(guarantee, period, *t, *work)
-                && best.is_none_or(|best| one.less_than(best))
+                && best.is_none_or(|best| one < best)
             {
                 best = Some(one);
-                if !least.less_than(one) {
+                if one <= least {
                     break;
                 }
             }
@@ -186,35 +147,17 @@ pub(crate) fn by_points(points: &[Points], guarantee: Guarantee, period: u64) ->
 }
 
 impl Workload<'_> {
-    /// The least budget of a server of this period: exact. `Ok(None)` where even the whole CPU is
-    /// not enough.
-    ///
-    /// In whole units of time for fixed priorities where some deadline exceeds its period.
+    /// The least budget of a server of this period. `Ok(None)` where even the whole CPU is not enough.
     ///
     /// # Errors
-    /// A limit was reached, or a fraction does not fit.
-    pub fn least_budget(&self, guarantee: Guarantee, period: u64) -> Result<Option<Exact>, Limit> {
+    /// A limit was reached.
+    pub fn least_budget(&self, guarantee: Guarantee, period: u64) -> Result<Option<u64>, Limit> {
         match self {
             Workload::Fp(tasks) => match points(tasks) {
                 Some(points) => Ok(by_points(&points, guarantee, period)),
-                None => Ok(bisect(tasks, guarantee, period, 1)?.map(|units| Exact { units, of: 1 })),
+                None => bisect(tasks, guarantee, period),
             },
-            Workload::Edf(tasks) => by_demand(tasks, guarantee, period, None),
-        }
-    }
-
-    /// The least budget in multiples of `quantum`.
-    ///
-    /// # Errors
-    /// As [`least_budget`](Workload::least_budget).
-    pub fn least_quanta(&self, guarantee: Guarantee, period: u64, quantum: u64) -> Result<Option<u64>, Limit> {
-        let fits = |budget: Exact| budget.up_to(quantum).filter(|budget| *budget <= period);
-        match self {
-            Workload::Fp(tasks) => match points(tasks) {
-                Some(points) => Ok(by_points(&points, guarantee, period).and_then(fits)),
-                None => bisect(tasks, guarantee, period, quantum),
-            },
-            Workload::Edf(tasks) => Ok(by_demand(tasks, guarantee, period, Some(quantum))?.and_then(fits)),
+            Workload::Edf(tasks) => by_demand(tasks, guarantee, period),
         }
     }
 
@@ -222,11 +165,15 @@ impl Workload<'_> {
     /// be known.
     pub(crate) fn is_load(&self, period: u64, budget: u64) -> bool {
         let missing = (period - budget, period);
-        let compared = match self {
-            Workload::Fp(tasks) => compare_sum(tasks.iter().map(|task| (task.c, task.t)).chain([missing]), 1),
-            Workload::Edf(tasks) => compare_sum(tasks.iter().map(|task| (task.c, task.t)).chain([missing]), 1),
-        };
-        compared == Some(Ordering::Equal)
+        compare_sum(self.loads().into_iter().chain([missing]), 1) == Some(Ordering::Equal)
+    }
+
+    /// C and T of each task.
+    pub(crate) fn loads(&self) -> Vec<(u64, u64)> {
+        match self {
+            Workload::Fp(tasks) => tasks.iter().map(|task| (task.c, task.t)).collect(),
+            Workload::Edf(tasks) => tasks.iter().map(|task| (task.c, task.t)).collect(),
+        }
     }
 
     /// Whether all deadlines are met under a supply.
@@ -238,13 +185,20 @@ impl Workload<'_> {
     }
 }
 
-/// The least multiple of the quantum with which [`fp::schedulable`] says yes.
-fn bisect(tasks: &[FpTask], guarantee: Guarantee, period: u64, quantum: u64) -> Result<Option<u64>, Limit> {
-    let meets = |quanta: u64| {
-        let supply = guarantee.supply(period, quanta * quantum);
+/// What a server of this period gives at least if its share is the sum of these loads. Rounded down, so it may not be
+/// enough.
+fn by_load(loads: impl Iterator<Item = (u64, u64)>, period: u64) -> Result<u64, Limit> {
+    let load = sum_rounded_up(loads).ok_or(Limit)?;
+    u64::try_from(load.checked_mul(u128::from(period)).ok_or(Limit)? >> FRACTION_BITS).map_err(|_| Limit)
+}
+
+/// The least budget with which [`fp::schedulable`] says yes.
+fn bisect(tasks: &[FpTask], guarantee: Guarantee, period: u64) -> Result<Option<u64>, Limit> {
+    let meets = |budget: u64| {
+        let supply = guarantee.supply(period, budget);
         match supply.map_or(Answer::No, |supply| fp::schedulable(tasks, &supply)) {
             // Where Θ / Π is the load, busy windows need not end: taken as not enough.
-            Answer::Unknown if Workload::Fp(tasks).is_load(period, quanta * quantum) => Ok(false),
+            Answer::Unknown if Workload::Fp(tasks).is_load(period, budget) => Ok(false),
             Answer::Unknown => Err(Limit),
             answer => Ok(answer == Answer::Yes),
         }
@@ -252,10 +206,8 @@ fn bisect(tasks: &[FpTask], guarantee: Guarantee, period: u64, quantum: u64) -> 
     if tasks.is_empty() {
         return Ok(Some(0));
     }
-    // The sum of loads gives a lower bound. At or below it, fixed points may not end.
-    let load = sum_rounded_up(tasks.iter().map(|task| (task.c, task.t))).ok_or(Limit)?;
-    let least = (load.checked_mul(u128::from(period)).ok_or(Limit)? >> FRACTION_BITS) / u128::from(quantum);
-    let (mut low, mut high) = (u64::try_from(least).map_err(|_| Limit)?, period / quantum);
+    // At or below the load, fixed points may not end.
+    let (mut low, mut high) = (by_load(tasks.iter().map(|task| (task.c, task.t)), period)?, period);
     if low > high || high == 0 || !meets(high)? {
         return Ok(None);
     }
@@ -263,82 +215,32 @@ fn bisect(tasks: &[FpTask], guarantee: Guarantee, period: u64, quantum: u64) -> 
         let middle = low + (high - low) / 2;
         if middle > 0 && meets(middle)? { high = middle } else { low = middle + 1 }
     }
-    Ok(Some(high * quantum))
+    Ok(Some(high))
 }
 
-/// EDF's search, over fractions or (`quantum`) over multiples of a quantum.
-fn by_demand(
-    tasks: &[EdfTask],
-    guarantee: Guarantee,
-    period: u64,
-    quantum: Option<u64>,
-) -> Result<Option<Exact>, Limit> {
-    let round = |budget: Exact| match quantum {
-        Some(quantum) => budget.up_to(quantum).map(|units| Exact { units, of: 1 }).ok_or(Limit),
-        None => Ok(budget),
-    };
+/// EDF's search.
+fn by_demand(tasks: &[EdfTask], guarantee: Guarantee, period: u64) -> Result<Option<u64>, Limit> {
     if tasks.is_empty() {
-        return Ok(Some(Exact { units: 0, of: 1 }));
+        return Ok(Some(0));
     }
-    let Some(mut budget) = first_guess(tasks, guarantee, period)? else { return Ok(None) };
+    // A lower bound to start with: the largest budget that any of the first deadlines needs.
+    let mut first = demand_points(tasks, 4 * tasks.len() + 16).into_iter();
+    let larger = |most: u64, (t, work)| Some(for_point(guarantee, period, t, work)?.max(most));
+    let mut budget = first.try_fold(0, larger);
     for _ in 0..ROUNDS_MAX {
-        budget = round(budget)?;
-        if u128::from(budget.units) > u128::from(period) * u128::from(budget.of) {
-            return Ok(None);
-        }
-        // Scales time so that the budget is whole.
-        let scale = budget.of;
-        let scaled: Vec<EdfTask>;
-        let (tasks, finer, wide) = if scale == 1 {
-            (tasks, guarantee, period)
-        } else {
-            scaled = tasks.iter().map(|task| scaled_up(task, scale)).collect::<Option<_>>().ok_or(Limit)?;
-            let delay = guarantee.delay.checked_mul(scale).ok_or(Limit)?;
-            let wait = guarantee.wait.map(|wait| wait.saturating_mul(scale));
-            (scaled.as_slice(), Guarantee { delay, wait, ..guarantee }, period.checked_mul(scale).ok_or(Limit)?)
-        };
-        let Some(supply) = finer.supply(wide, budget.units) else { return Ok(None) };
-        let more = match edf::analyse(tasks, &supply) {
-            Demand::Met { .. } => return Ok(Some(budget)),
-            Demand::Exceeded { t, demand } => for_point(finer, wide, t, demand),
-            Demand::Overload if utilisation(tasks).is_none() => return Err(Limit),
-            Demand::Overload => utilisation(tasks).and_then(|(c, t)| {
-                // Π U, which is more than the budget.
-                Exact::new(u128::from(c) * u128::from(wide), u128::from(t))
-            }),
+        let Some(tried) = budget.filter(|budget| *budget <= period) else { return Ok(None) };
+        let Some(supply) = guarantee.supply(period, tried) else { return Ok(None) };
+        budget = match edf::analyse(tasks, &supply) {
+            Demand::Met { .. } => return Ok(Some(tried)),
+            Demand::Exceeded { t, demand } => for_point(guarantee, period, t, demand),
+            Demand::Overload => Some(by_load(tasks.iter().map(|task| (task.c, task.t)), period)?.max(tried + 1)),
             // U = Θ / Π: no horizon, and more than this is needed unless deadlines are far longer
             // than periods.
-            Demand::Undecided(_) if quantum.is_some() && Workload::Edf(tasks).is_load(wide, budget.units) => {
-                Some(Exact { units: budget.units.saturating_add(1), of: 1 })
-            }
+            Demand::Undecided(_) if Workload::Edf(tasks).is_load(period, tried) => tried.checked_add(1),
             Demand::Undecided(_) => return Err(Limit),
         };
-        let Some(more) = more else { return Ok(None) };
-        budget = Exact::new(u128::from(more.units), u128::from(more.of) * u128::from(scale)).ok_or(Limit)?;
     }
     Err(Limit)
-}
-
-/// The sum of C / T as a fraction; `None` where it does not fit.
-fn utilisation(tasks: &[EdfTask]) -> Option<(u64, u64)> {
-    let add = |sum: Exact, task: &EdfTask| {
-        let (n, d) = (u128::from(sum.units), u128::from(sum.of));
-        let (c, t) = (u128::from(task.c), u128::from(task.t));
-        Exact::new(n.checked_mul(t)?.checked_add(c.checked_mul(d)?)?, d.checked_mul(t)?)
-    };
-    let sum = tasks.iter().try_fold(Exact { units: 0, of: 1 }, add)?;
-    Some((sum.units, sum.of))
-}
-
-/// A lower bound to start with: the largest budget that any of the first deadlines needs.
-/// `Ok(None)`: no budget is enough.
-fn first_guess(tasks: &[EdfTask], guarantee: Guarantee, period: u64) -> Result<Option<Exact>, Limit> {
-    let mut guess = Exact { units: 0, of: 1 };
-    for (t, work) in demand_points(tasks, 4 * tasks.len() + 16) {
-        let Some(one) = for_point(guarantee, period, t, work) else { return Ok(None) };
-        guess = guess.max(one);
-    }
-    Ok(Some(guess))
 }
 
 /// The first deadlines of the synchronous pattern with the demand until each.
@@ -360,14 +262,4 @@ pub(crate) fn demand_points(tasks: &[EdfTask], count: usize) -> Points {
         t = deadline;
     }
     points
-}
-
-fn scaled_up(task: &EdfTask, by: u64) -> Option<EdfTask> {
-    Some(EdfTask {
-        c: task.c.checked_mul(by)?,
-        t: task.t.checked_mul(by)?,
-        d: task.d.checked_mul(by)?,
-        burst: task.burst.checked_mul(by)?,
-        b: task.b.checked_mul(by)?,
-    })
 }

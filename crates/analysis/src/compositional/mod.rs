@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`Supply`], [`Mpr`] | supply bound functions of PRM, EDP, polling, aligned and MPR servers |
 //! | [`fp`], [`edf`] | whether the tasks of a component meet their deadlines under a supply |
-//! | [`Workload::least_budget`], [`Workload::least_quanta`] | the least budget for a period |
+//! | [`Workload::least_budget`] | the least budget for a period |
 //! | [`best`] | the period and budget of the least bandwidth |
 //! | [`mpr`] | components on several CPUs at once |
 //! | [`rules`] | what each server rule guarantees, and why |
@@ -33,7 +33,6 @@ pub use best::{Interface, PERIODS_MAX, Search, best};
 pub use share::{share_of, with_share};
 pub use sized::{QUANTUM, SizeError, SizedComponent, SizedSystem};
 
-pub use least::{Exact, POINTS_MAX, for_point};
 pub use supply::{Mpr, Supply};
 
 use crate::edf::qpa::EdfTask;

@@ -264,7 +264,7 @@ fn the_aligned_form_is_unsafe_elsewhere() {
 #[test]
 fn the_least_budget_is_the_least() {
     let mut random = Random::new(4);
-    let (mut found, mut fractions) = (0, 0);
+    let mut found = 0;
     for _ in 0..4_000 {
         let arbitrary = random.between(0, 2) == 0;
         let set = Set::random(&mut random, 3, 12, arbitrary);
@@ -278,51 +278,12 @@ fn the_least_budget_is_the_least() {
         for workload in [Workload::Fp(&fp), Workload::Edf(&edf)] {
             let scanned =
                 (1..=period).find(|budget| workload.meets(&guarantee.supply(period, *budget).unwrap()) == Answer::Yes);
-            let least = workload.least_quanta(guarantee, period, 1).unwrap();
+            let least = workload.least_budget(guarantee, period).unwrap();
             assert_eq!(least, scanned, "{workload:?}, {guarantee:?}, {period}");
-            let quantum = random.between(2, 4);
-            let scanned = scanned.map(|budget| budget.div_ceil(quantum) * quantum).filter(|budget| *budget <= period);
-            assert_eq!(workload.least_quanta(guarantee, period, quantum).unwrap(), scanned, "{workload:?}");
-            let Ok(exact) = workload.least_budget(guarantee, period) else { continue };
-            assert_eq!(
-                exact.and_then(|exact| exact.up_to(1)),
-                least,
-                "{workload:?}, {guarantee:?}, {period}: {exact:?}"
-            );
-            let Some(exact) = exact else { continue };
-            found += 1;
-            if exact.of == 1 && matches!(workload, Workload::Fp(_)) && arbitrary {
-                continue;
-            }
-            // In units of 1 / (7 of) the exact budget serves, and one unit less does not.
-            let scale = 7 * exact.of;
-            let wait = guarantee.wait.map(|wait| wait * scale);
-            let finer = Guarantee { delay: guarantee.delay * scale, wait, ..guarantee };
-            let serves = |budget: u64| {
-                let supply = finer.supply(period * scale, budget).unwrap();
-                match workload {
-                    Workload::Fp(_) => {
-                        let scaled: Vec<FpTask> = fp
-                            .iter()
-                            .map(|x| FpTask { c: x.c * scale, t: x.t * scale, d: x.d * scale, ..*x })
-                            .collect();
-                        fp::schedulable(&scaled, &supply)
-                    }
-                    Workload::Edf(_) => {
-                        let scaled: Vec<EdfTask> = edf
-                            .iter()
-                            .map(|x| EdfTask { c: x.c * scale, t: x.t * scale, d: x.d * scale, ..*x })
-                            .collect();
-                        edf::schedulable(&scaled, &supply)
-                    }
-                }
-            };
-            assert_eq!(serves(7 * exact.units), Answer::Yes, "{workload:?}, {guarantee:?}, {period}: {exact:?}");
-            assert_ne!(serves(7 * exact.units - 1), Answer::Yes, "{workload:?}, {guarantee:?}, {period}: {exact:?}");
-            fractions += usize::from(exact.of > 1);
+            found += usize::from(least.is_some());
         }
     }
-    assert!(found > 500 && fractions > 100, "{found} {fractions}");
+    assert!(found > 500, "{found}");
 }
 
 /// The least bandwidth over all periods up to a far one, of equal ones the largest period.

@@ -243,7 +243,7 @@ impl Distributed {
             (Some(FlowBound::Bounded(bounds)), _) => {
                 figures.insert("end_to_end_ns".to_owned(), json!(bounds.last().map(|hop| hop.due.1)));
                 figures.insert("binding".to_owned(), self.tightest_hop(system, flow, i, bounds));
-                let lossy = legs(flow).find(|(from, to)| lossy(system, *from, *to));
+                let lossy = flow.legs().find(|(from, to)| lossy(system, *from, *to));
                 let unproven = flow.hops().find(|node| !self.proven[node.index()]);
                 match (unproven, lossy) {
                     (Some(node), _) => {
@@ -528,11 +528,6 @@ fn nodes(system: &System, refused: &[Option<String>]) -> Net {
     let nodes = system.nodes.iter().enumerate().map(station).collect();
     let (drift, error) = (Drift(system.clock.drift_ppm), system.clock.error.as_ns());
     Net { nodes, flows: Vec::new(), drift, error, sync }
-}
-
-/// From where to where a flow's messages go.
-pub(super) fn legs(flow: &Flow) -> impl Iterator<Item = (NodeId, NodeId)> + '_ {
-    flow.hops().zip(flow.hops().skip(1))
 }
 
 /// Least and most delay between two nodes: the hull of what the networks between them say. The

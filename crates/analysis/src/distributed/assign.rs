@@ -18,6 +18,7 @@
 //! fall back to proportional shares, and the flow cannot be proven.
 
 use takt_model::flows::room;
+use takt_model::named;
 
 use super::below::{EdfBelowTable, Supply};
 use super::{FlowBound, Found, Net, Route, analyse};
@@ -25,47 +26,26 @@ use super::{FlowBound, Found, Net, Route, analyse};
 /// Analyses that a search may make.
 pub const ANALYSES_MAX: u32 = 1_500;
 
-/// How deadlines are shared.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Choice {
-    /// Even shares.
-    Even,
-    /// In proportion to what hops need.
-    Proportional,
-    /// The needs of the hops, and even shares of the rest.
-    EqualSlack,
-    /// The needs of the hops, and the rest in proportion to execution.
-    EqualFlexibility,
-    /// As late as the hops after allow.
-    EffectiveDeadline,
-    /// A search for the largest margin.
-    Search,
+named! {
+    /// How deadlines are shared.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Choice {
+        /// Even shares.
+        Even => "even",
+        /// In proportion to what hops need.
+        Proportional => "proportional",
+        /// The needs of the hops, and even shares of the rest.
+        EqualSlack => "equal-slack",
+        /// The needs of the hops, and the rest in proportion to execution.
+        EqualFlexibility => "equal-flexibility",
+        /// As late as the hops after allow.
+        EffectiveDeadline => "effective-deadline",
+        /// A search for the largest margin.
+        Search => "search",
+    }
 }
 
 impl Choice {
-    /// All of them.
-    pub const ALL: [Choice; 6] = [
-        Choice::Even,
-        Choice::Proportional,
-        Choice::EqualSlack,
-        Choice::EqualFlexibility,
-        Choice::EffectiveDeadline,
-        Choice::Search,
-    ];
-
-    /// The name on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Choice::Even => "even",
-            Choice::Proportional => "proportional",
-            Choice::EqualSlack => "equal-slack",
-            Choice::EqualFlexibility => "equal-flexibility",
-            Choice::EffectiveDeadline => "effective-deadline",
-            Choice::Search => "search",
-        }
-    }
-
     /// The choice of that name, if there is one.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Choice> {

@@ -171,21 +171,9 @@ impl EdfBelowTable<'_> {
     /// Releases in u time units have their deadlines in less than u + span - D, so there are at most ceil((u +
     /// span - D + Y) / T) of them.
     pub(crate) fn busy_period_of_releases(&self, limit: u64) -> Option<u64> {
-        let mut terms_left = TERMS_MAX / 10;
-        let terms = (self.jobs.len() + self.table.len()) as u64 + 1;
-        let mut length = self.loads().try_fold(0u64, |sum, (c, _)| sum.checked_add(c))?;
-        while length < limit {
-            terms_left = terms_left.checked_sub(terms)?;
-            let next = self.jobs.iter().try_fold(rbf(self.table, length)?, |sum, job| {
-                let arrival_span = job.span.saturating_sub(job.d).checked_add(job.release_delay)?;
-                sum.checked_add(length.checked_add(arrival_span)?.div_ceil(job.t).checked_mul(job.c)?)
-            })?;
-            if next <= length {
-                return Some(length);
-            }
-            length = next;
-        }
-        None
+        let wander = |job: &Job| job.span.saturating_sub(job.d).checked_add(job.release_delay);
+        let mut terms_left = TERMS_MAX;
+        self.least_length(0, limit, wander, &mut terms_left)
     }
 
     fn loads(&self) -> impl Iterator<Item = (u64, u64)> + Clone {
@@ -275,8 +263,10 @@ impl EdfBelowTable<'_> {
     }
 
     fn horizon(&self, terms_left: &mut u64) -> Option<u64> {
-        let found = [self.horizon_by_load(), self.busy_period(terms_left), self.horizon_by_cycle()];
-        found.into_iter().flatten().min()
+        // The other bounds often suffice.
+        let delay = |job: &Job| Some(job.release_delay);
+        let busy = self.blocking_max().and_then(|more| self.least_length(more, u64::MAX, delay, terms_left));
+        [self.horizon_by_load(), busy, self.horizon_by_cycle()].into_iter().flatten().min()
     }
 
     /// max D + lcm T: from max D on h and rbf grow by no more than lcm T every lcm T, so a
@@ -307,25 +297,30 @@ impl EdfBelowTable<'_> {
         u64::try_from((sum.checked_mul(1 << BITS)?).div_ceil(idle)).ok()
     }
 
-    fn busy_period(&self, terms_left: &mut u64) -> Option<u64> {
-        let count = (self.jobs.len() + self.table.len()) as u64 + 1;
-        // At most a tenth of the budget: the other horizon often suffices.
-        let mut rounds = (*terms_left / 10) / count;
-        let blocking = self.blocking_max()?;
-        let mut length = self.jobs.iter().try_fold(blocking, |sum, job| sum.checked_add(job.c))?;
-        loop {
+    /// The least length, if it is below `limit`, in which the CPU does all that can come in it, and `more`. Jobs come
+    /// in a time that is longer by their `wander`. This takes at most a tenth of the terms.
+    fn least_length(
+        &self,
+        more: u64,
+        limit: u64,
+        wander: impl Fn(&Job) -> Option<u64>,
+        terms_left: &mut u64,
+    ) -> Option<u64> {
+        let terms = (self.jobs.len() + self.table.len()) as u64 + 1;
+        let mut rounds = *terms_left / 10 / terms;
+        let mut length = self.loads().try_fold(more, |sum, (c, _)| sum.checked_add(c))?;
+        while length < limit {
             rounds = rounds.checked_sub(1)?;
-            *terms_left = terms_left.checked_sub(count)?;
-            let mut next = blocking.checked_add(rbf(self.table, length)?)?;
-            for job in self.jobs {
-                let arrivals = length.checked_add(job.release_delay)?.div_ceil(job.t);
-                next = next.checked_add(arrivals.checked_mul(job.c)?)?;
-            }
+            *terms_left -= terms;
+            let next = self.jobs.iter().try_fold(more.checked_add(rbf(self.table, length)?)?, |sum, job| {
+                sum.checked_add(length.checked_add(wander(job)?)?.div_ceil(job.t).checked_mul(job.c)?)
+            })?;
             if next <= length {
                 return Some(length);
             }
             length = next;
         }
+        None
     }
 
     /// The most by which every job could be blocked besides and still be in time: how far the

@@ -5,7 +5,7 @@ use takt_model::flows;
 use takt_model::{Auto, Bucket, Bytes, Cross, Late, Network, NetworkId, NodeId, NodeSpec, PortId, Rate, Span, System};
 use thiserror::Error;
 
-use super::apply::{Distributed, legs};
+use super::apply::Distributed;
 use super::delay::{Traffic, bytes, time};
 use super::row::{Layout, PortPath, Shared, WayDelay};
 use super::shares::{Link, OutgoingFlow, Share, Weigh};
@@ -196,7 +196,7 @@ pub enum NetworkSizeError {
 /// The pairs of nodes between which flows' messages go, in the order in which flows name them.
 fn pairs(system: &System) -> Vec<(NodeId, NodeId)> {
     let mut pairs = Vec::new();
-    for pair in system.flows.iter().flat_map(legs) {
+    for pair in system.flows.iter().flat_map(|flow| flow.legs()) {
         if !pairs.contains(&pair) {
             pairs.push(pair);
         }
@@ -224,10 +224,7 @@ fn with_delays(system: &System, delays: &[((NodeId, NodeId), Span)]) -> (System,
     let mut changes = Vec::new();
     for (i, (network, longest)) in changed.networks.iter_mut().zip(longest).enumerate() {
         let Some(most) = longest else { continue };
-        let least = match network.delay {
-            Auto::Auto => Span::ZERO,
-            Auto::Value((least, _)) => least.min(most),
-        };
+        let least = network.delay.given().map_or(Span::ZERO, |(least, _)| least.min(most));
         network.delay = Auto::Value((least, most));
         changes.push(NetworkChange::Delay(NetworkId(i as u32), (least, most)));
     }

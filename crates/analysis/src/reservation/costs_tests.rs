@@ -37,7 +37,7 @@ impl Runner {
     fn new(system: &System, task: TaskId, random: &mut Random) -> Runner {
         let server = system.tasks[task.index()].component.map(|id| {
             let component = &system.components[id.index()];
-            let ns = |value| if let Auto::Value(span) = value { Span::as_ns(span) as i64 } else { 0 };
+            let ns = |value: Auto<Span>| value.given().map_or(0, |span| span.as_ns() as i64);
             (ns(component.period), ns(component.budget), component.server == ServerRule::Cbs)
         });
         let (jobs, next) = (VecDeque::new(), random.between(0, 60) as i64);

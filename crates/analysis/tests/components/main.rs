@@ -29,10 +29,7 @@ fn plain(system: &System) -> CheckReport {
 }
 
 fn value(auto: Auto<Span>) -> u64 {
-    match auto {
-        Auto::Value(span) => span.as_ns(),
-        Auto::Auto => panic!("given"),
-    }
+    auto.given().expect("given").as_ns()
 }
 
 /// A random tree of up to four components.

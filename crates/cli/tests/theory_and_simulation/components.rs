@@ -35,10 +35,7 @@ fn random_tree(dice: &mut Dice) -> System {
     let places: Vec<Option<u32>> = (0..system.components.len() as u32).map(Some).chain([None]).collect();
     for place in places {
         for _ in 0..dice.roll(u64::from(place.is_some()), 2) {
-            let server = place.map_or(10, |at| match system.components[at as usize].period {
-                Auto::Value(period) => period.as_ns(),
-                Auto::Auto => 10,
-            });
+            let server = place.and_then(|at| system.components[at as usize].period.given()).map_or(10, Span::as_ns);
             let period = if periodic { server * dice.roll(2, 8) } else { dice.roll(2 * server, 12 * server) };
             let wcet = dice.roll(1, (period / 10).max(1));
             system.tasks.push(Task {

@@ -229,10 +229,7 @@ pub(super) fn partitions(context: &Context, kernel: &Kernel) -> Result<Findings,
 /// The System with all its times divided, for a kernel with a quantum or without.
 fn adapted(system: &System, (speed, has_quantum): (u64, bool)) -> System {
     let by = |span: Span| Span::from_ns((span.as_ns() / speed).max(1));
-    let auto = |value: Auto<Span>| match value {
-        Auto::Value(span) => Auto::Value(by(span)),
-        Auto::Auto => Auto::Auto,
-    };
+    let auto = |value: Auto<Span>| value.given().map_or(value, |span| Auto::Value(by(span)));
     let mut system = system.clone();
     for component in &mut system.components {
         (component.period, component.budget) = (auto(component.period), auto(component.budget));

@@ -4,7 +4,7 @@
 //! CPUs the servers of a pair are bound to a CPU each, or share both.
 
 use takt_model::generate::Random;
-use takt_model::{Builtin, ComponentId, Placement, ServerRule, Span, System, Task, TaskId};
+use takt_model::{Builtin, ComponentId, Placement, ServerRule, Span, System, Task, TaskId, named};
 
 use super::measure::{Responsiveness, miss_ratio, run_system};
 use super::workload::{Domain, Domains, interface, synthetic};
@@ -16,30 +16,21 @@ use crate::findings::{Comparison, Findings, Row, SIMULATED};
 /// U_W of each CPU.
 const LOAD: f64 = 0.9;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Setup {
-    /// As in the paper: independent tasks, each workload on its own CPU.
-    Alone,
-    /// The k-th task of each domain follows the k-th task of the domain before.
-    Chains,
-    /// Two CPUs, each workload bound to one.
-    Bound,
-    /// Two CPUs. A server runs on any.
-    Shared,
+named! {
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Setup {
+        /// As in the paper: independent tasks, each workload on its own CPU.
+        Alone => "independent tasks, one CPU",
+        /// The k-th task of each domain follows the k-th task of the domain before.
+        Chains => "chains from domain to domain, one CPU",
+        /// Two CPUs, each workload bound to one.
+        Bound => "two CPUs, servers bound to one",
+        /// Two CPUs. A server runs on any.
+        Shared => "two CPUs, servers run on any",
+    }
 }
 
 impl Setup {
-    const ALL: [Setup; 4] = [Setup::Alone, Setup::Chains, Setup::Bound, Setup::Shared];
-
-    fn title(self) -> &'static str {
-        match self {
-            Setup::Alone => "independent tasks, one CPU",
-            Setup::Chains => "chains from domain to domain, one CPU",
-            Setup::Bound => "two CPUs, servers bound to one",
-            Setup::Shared => "two CPUs, servers run on any",
-        }
-    }
-
     fn file(self) -> &'static str {
         match self {
             Setup::Alone => "responsiveness-one-cpu.svg",
@@ -150,9 +141,9 @@ pub(super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
         }
         let jobs: Vec<Vec<f64>> = found.iter().map(Responsiveness::all).collect();
         let ratios: Vec<Option<f64>> = jobs.iter().map(|jobs| miss_ratio(jobs)).collect();
-        rows.push(Row { name: setup.title().to_owned(), values: vec![ratios.iter().copied().map(percent).collect()] });
+        rows.push(Row { name: setup.name().to_owned(), values: vec![ratios.iter().copied().map(percent).collect()] });
         let caption = format!("{count} pairs of workloads at U_W = {LOAD} a CPU for {duration} each.");
-        findings.figures.push(by_rule(setup.title(), setup.file(), &jobs, &caption));
+        findings.figures.push(by_rule(setup.name(), setup.file(), &jobs, &caption));
         by_setup.push(ratios);
     }
     bar.finish_and_clear();

@@ -1,7 +1,7 @@
 //! [HEDF IV-B], Fig. 6: deadlines of messages under growing load, in order of arrival and by
 //! deadline.
 
-use takt_model::{Bytes, Span};
+use takt_model::{Bytes, Span, named};
 use takt_net::{ClassSpec, LateRule};
 use takt_report::{Figure, Form, Series};
 
@@ -39,24 +39,16 @@ const EMPTY: u64 = 15;
 /// Shorter runs decide nothing.
 const LEAST_MS: u64 = 100;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Rule {
-    Fifo,
-    Edf,
-    EdfDrop,
+named! {
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub(super) enum Rule {
+        Fifo => "FIFO",
+        Edf => "EDF",
+        EdfDrop => "EDF, drop",
+    }
 }
 
-pub(super) const RULES: [Rule; 3] = [Rule::Fifo, Rule::Edf, Rule::EdfDrop];
-
 impl Rule {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Rule::Fifo => "FIFO",
-            Rule::Edf => "EDF",
-            Rule::EdfDrop => "EDF, drop",
-        }
-    }
-
     fn class(self) -> ClassSpec {
         let mut class = if self == Rule::Fifo { ClassSpec::fifo() } else { ClassSpec::edf(STREAMS as usize * NODES) };
         if self == Rule::EdfDrop {
@@ -114,7 +106,7 @@ pub(super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let bar = (context.host.bar)("simulating", (DEADLINES.len() * LOADS.len()) as u64);
     for (i, deadline) in DEADLINES.into_iter().enumerate() {
         for (at, load) in LOADS.into_iter().enumerate() {
-            for (k, rule) in RULES.into_iter().enumerate() {
+            for (k, rule) in Rule::ALL.into_iter().enumerate() {
                 if context.stopped() {
                     continue;
                 }
@@ -183,7 +175,7 @@ fn tables(outcomes: &Outcomes) -> Vec<Comparison> {
             unit: "% of the messages, and the load of a link in %",
             digits: 1,
             row_head: "(mps, burst)",
-            columns: std::iter::once("load").chain(RULES.map(Rule::name)).map(str::to_owned).collect(),
+            columns: std::iter::once("load").chain(Rule::ALL.map(Rule::name)).map(str::to_owned).collect(),
             sources: vec![PAPER, SIMULATED],
             rows: LOADS.iter().enumerate().map(row).collect(),
         }
@@ -193,7 +185,7 @@ fn tables(outcomes: &Outcomes) -> Vec<Comparison> {
 
 fn pictures(outcomes: &Outcomes) -> Vec<Drawn> {
     let picture = |(deadline, outcomes): (&u64, &[Vec<Outcome>; 3])| {
-        let series = RULES.iter().zip(outcomes).enumerate().map(|(colour, (rule, outcomes))| Series {
+        let series = Rule::ALL.iter().zip(outcomes).enumerate().map(|(colour, (rule, outcomes))| Series {
             name: rule.name().to_owned(),
             points: outcomes.iter().enumerate().map(|(at, outcome)| (at as f64 + 1.0, outcome.missed())).collect(),
             // It covers the line of EDF where no packet is late in the queue.

@@ -9,7 +9,7 @@ use takt_model::Span;
 use takt_report::{Figure, Form, Series};
 
 use super::super::context::Context;
-use super::super::findings::{Comparison, Drawn, Findings, Row, SIMULATED, mean};
+use super::super::findings::{Comparison, Drawn, Findings, Row, SIMULATED, mean, ms};
 use crate::failure::Failure;
 use measure::{Outcome, middle, range, run};
 use ring::{FRAME, Kind, MESSAGE, NODES, SEND_GAP, SWITCH, is_urgent, system};
@@ -80,10 +80,6 @@ impl Point {
     fn of(&self, kind: Kind) -> &Outcome {
         &self.outcomes[kind as usize]
     }
-}
-
-fn ms(ns: u64) -> f64 {
-    ns as f64 / 1e6
 }
 
 /// The mean over all flows of the middle 98 % of their responses, in ms.

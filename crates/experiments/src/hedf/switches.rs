@@ -12,14 +12,14 @@ use takt_log::stats::Histogram;
 use takt_log::{Event, JobKey, Sink};
 use takt_model::{
     Auto, Bucket, Builtin, Bytes, Clock, Cross, Flow, Link, Network, NodeId, NodeSpec, Port, PortId, Rate, Span,
-    StrategyRef, System, TableTask, Time,
+    StrategyRef, System, TableTask, Time, named,
 };
 use takt_report::{Figure, Form, Series};
 use takt_sim::{SimOptions, simulate};
 
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::findings::{Comparison, Drawn, Findings, Row, SIMULATED};
+use crate::findings::{Comparison, Drawn, Findings, Row, SIMULATED, ms};
 
 const SWITCHES: u32 = 6;
 /// The nodes that send, and the flows of each.
@@ -35,24 +35,17 @@ const BOUND_MAX: Span = Span::from_s(1);
 /// Shorter runs decide nothing: phases of nodes wander slowly.
 const LEAST_S: u64 = 20;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Control {
-    /// The whole link.
-    None,
-    /// A token bucket for each sender, with its fair share of the lines between switches.
-    Shares,
+named! {
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Control {
+        /// The whole link.
+        None => "whole links",
+        /// A token bucket for each sender, with its fair share of the lines between switches.
+        Shares => "shares",
+    }
 }
 
 impl Control {
-    const ALL: [Control; 2] = [Control::None, Control::Shares];
-
-    fn name(self) -> &'static str {
-        match self {
-            Control::None => "whole links",
-            Control::Shares => "shares",
-        }
-    }
-
     fn bucket(self) -> Bucket {
         match self {
             // Whatever waits may leave at once.
@@ -196,10 +189,6 @@ pub(super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
             .to_owned(),
     ];
     Ok(findings)
-}
-
-fn ms(ns: u64) -> f64 {
-    ns as f64 / 1e6
 }
 
 fn table(rows: &[[Outcome; 2]]) -> Comparison {

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-use takt_model::{Span, TaskId, Time};
+use takt_model::{Span, TaskId, Time, named};
 
 use crate::definitions::Definitions;
-use crate::names::named;
 
 named! {
     /// The activity of a CPU while a late job, or work that goes before it, waited. The System's own

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use takt_model::flows::{self, Lowered, Role};
 use takt_model::plan::Order;
-use takt_model::{Auto, Late, NetworkId, NodeId, Plan, Span, Strategy, System, TaskId};
+use takt_model::{Late, NodeId, Plan, Span, Strategy, System, TaskId};
 
 use crate::header::{BackEnd, Header};
 use crate::kind::Kind;
@@ -159,11 +159,8 @@ fn messages(lowered: &Lowered) -> BTreeMap<TaskId, MessageRule> {
         let sending = system.nodes[before.node.index()].send;
         let sending = sending.map_or(Span::ZERO, |send| send.period.saturating_add(send.wcet));
         let delays = system.networks_between(before.node, node).into_iter();
-        let greatest = |network: NetworkId| match system.networks[network.index()].delay {
-            Auto::Value((_, most)) => Some(most),
-            Auto::Auto => None,
-        };
-        let network = delays.filter_map(greatest).max().unwrap_or(Span::ZERO);
+        let delays = delays.filter_map(|network| system.networks[network.index()].delay.given());
+        let network = delays.map(|(_, most)| most).max().unwrap_or(Span::ZERO);
         let latest = before.deadline.saturating_add(sending).saturating_add(network);
         let taken_by = system.tasks_of(node).map(|(id, _)| id).find(takes);
         Some((id, MessageRule { from, latest, taken_by }))

@@ -49,11 +49,8 @@ impl JobView {
         match (self.end, self.missed) {
             (End::Completed(_), false) => "completed",
             (End::Completed(_), true) => "completed late",
-            (End::Cancelled(CancelCause::Omitted), _) => "omitted",
-            (End::Cancelled(CancelCause::Shed), _) => "shed",
             (End::Cancelled(CancelCause::Late), _) => "dropped late",
-            (End::Cancelled(CancelCause::Rejected), _) => "rejected",
-            (End::Cancelled(CancelCause::Failed), _) => "failed",
+            (End::Cancelled(cause), _) => cause.name(),
             (End::Open | End::Unfinished, false) => "unfinished",
             (End::Open | End::Unfinished, true) => "unfinished, late",
             (End::Unknown, _) => "unknown",

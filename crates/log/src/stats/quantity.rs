@@ -1,9 +1,9 @@
 //! Whole distributions of the times of tasks and interrupts: what a CDF and a PMF are drawn from.
 
 use serde::Serialize;
+use takt_model::named;
 
 use super::{Histogram, InterruptStats, TaskStats};
-use crate::names::named;
 
 named! {
     /// A time that statistics tell of tasks; of interrupts some of them.

@@ -33,13 +33,7 @@ pub(crate) fn jobs() -> impl Strategy<Value = Vec<Job>> {
     let fate = prop_oneof![
         8 => Just(Fate::Complete),
         1 => Just(Fate::Open),
-        1 => prop::sample::select(vec![
-            CancelCause::Omitted,
-            CancelCause::Shed,
-            CancelCause::Late,
-            CancelCause::Rejected,
-            CancelCause::Failed,
-        ]).prop_map(Fate::Cancel),
+        1 => prop::sample::select(CancelCause::ALL.to_vec()).prop_map(Fate::Cancel),
     ];
     let runs = proptest::collection::vec((0u64..500, 1u64..3000, 0u32..2), 0..4);
     let origin = proptest::option::of(0u64..2000);

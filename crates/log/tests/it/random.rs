@@ -27,13 +27,7 @@ fn job() -> impl Strategy<Value = JobKey> {
 pub(crate) fn event() -> impl Strategy<Value = Event> {
     let parent = proptest::option::of((any::<u32>(), number()))
         .prop_map(|parent| parent.map(|(hop, origin)| Parent { hop, origin: Time::from_ns(origin) }));
-    let cause = prop::sample::select(vec![
-        CancelCause::Omitted,
-        CancelCause::Shed,
-        CancelCause::Late,
-        CancelCause::Rejected,
-        CancelCause::Failed,
-    ]);
+    let cause = prop::sample::select(CancelCause::ALL.to_vec());
     let drop_cause = prop::sample::select(DropCause::ALL.to_vec());
     prop_oneof![
         (job(), number(), parent).prop_map(|(job, arrival, parent)| {

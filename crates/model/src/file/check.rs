@@ -455,9 +455,8 @@ impl Check<'_> {
                 continue;
             }
             let component = &system.components[switch.component.index()];
-            let known = |value: Auto<Span>| if let Auto::Value(value) = value { Some(value) } else { None };
             if before.is_none_or(|before| before.component != switch.component) {
-                now = Some((known(component.period), known(component.budget)));
+                now = Some((component.period.given(), component.budget.given()));
             } else if before.is_some_and(|before| before.at == switch.at) {
                 let message = format!(
                     "component \"{}\" has two modes at {}; write what changes at an instant into one",
@@ -559,8 +558,7 @@ impl Check<'_> {
             // Messages of clock.sync go both ways.
             let back = |(leg, (from, to))| [(leg, (from, to)), (leg, (to, from))];
             let ways = if system.clock.sync.is_some() { 2 } else { 1 };
-            let legs = flow.hops().zip(flow.hops().skip(1)).enumerate();
-            for (leg, (from, to)) in legs.flat_map(|leg| back(leg).into_iter().take(ways)) {
+            for (leg, (from, to)) in flow.legs().enumerate().flat_map(|leg| back(leg).into_iter().take(ways)) {
                 if from == to || !seen.insert((from, to)) {
                     continue;
                 }
@@ -569,7 +567,7 @@ impl Check<'_> {
                 let row = |id: &NetworkId| (!written(id)).then_some(&system.networks[id.index()].through);
                 let is_written = !between.is_empty() && between.iter().all(written);
                 let [sender, receiver] = [from, to].map(|node| &system.nodes[node.index()].name);
-                let forth = flow.hops().zip(flow.hops().skip(1)).any(|pair| pair == (from, to));
+                let forth = flow.legs().any(|pair| pair == (from, to));
                 let owner = || self.owner(part) + if forth { "" } else { ", with clock.sync," };
                 if between.windows(2).any(|pair| row(&pair[0]) != row(&pair[1])) {
                     let message = format!(

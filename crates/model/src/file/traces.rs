@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::check::{Owner, Part};
 use super::error::{FileError, FileErrors, Found};
 use super::quantity::{DURATION, QuantityError};
-use crate::system::{ActualDelay, Arrival, Auto, Exec, System, Trace};
+use crate::system::{ActualDelay, Arrival, Exec, System, Trace};
 use crate::time::Span;
 
 /// How many errors of one trace file are told apart; a file in a wrong format has one on every line.
@@ -95,10 +95,7 @@ fn named(system: &System) -> Vec<Named> {
     }
     for (i, network) in system.networks.iter().enumerate() {
         if let ActualDelay::Trace(trace) = &network.actual_delay {
-            let (min, max) = match network.delay {
-                Auto::Value(delay) => delay,
-                Auto::Auto => (Span::ZERO, Span::FILE_MAX),
-            };
+            let (min, max) = network.delay.given().unwrap_or((Span::ZERO, Span::FILE_MAX));
             name(Part::Network(i), "actual-delay.trace", trace, Use::Delay(min, max));
         }
     }

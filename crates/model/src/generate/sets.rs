@@ -9,34 +9,21 @@ use super::periods::{Drawer, Periods};
 use crate::system::Task;
 use crate::time::Span;
 
-/// How utilisations are drawn. Each method is uniform over all vectors with the sum and within the
-/// limits. The methods differ in their cost and in the limits that they accept.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub enum Method {
-    /// UUniFast (E. Bini, G. Buttazzo: Measuring the Performance of Schedulability Tests, RTS 30,
-    /// 2005). Discards vectors outside the limits (R. Davis, A. Burns: Priority Assignment for
-    /// Global Fixed Priority Pre-emptive Scheduling in Multiprocessor Real-Time Systems, RTSS
-    /// 2009). Accepts any limits, and gives up after [`DISCARDS_MAX`] vectors.
-    UUniFastDiscard,
-    /// Stafford's randfixedsum. All tasks have the same limits.
-    #[default]
-    RandFixedSum,
-    /// Griffin and Davis's ConvolutionalFixedSum. Accepts any limits.
-    ConvolutionalFixedSum,
-}
-
-impl Method {
-    /// All of them.
-    pub const ALL: [Method; 3] = [Method::UUniFastDiscard, Method::RandFixedSum, Method::ConvolutionalFixedSum];
-
-    /// Its name on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Method::UUniFastDiscard => "uunifast-discard",
-            Method::RandFixedSum => "randfixedsum",
-            Method::ConvolutionalFixedSum => "cfs",
-        }
+named! {
+    /// How utilisations are drawn. Each method is uniform over all vectors with the sum and within the
+    /// limits. The methods differ in their cost and in the limits that they accept.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+    pub enum Method {
+        /// UUniFast (E. Bini, G. Buttazzo: Measuring the Performance of Schedulability Tests, RTS 30,
+        /// 2005). Discards vectors outside the limits (R. Davis, A. Burns: Priority Assignment for
+        /// Global Fixed Priority Pre-emptive Scheduling in Multiprocessor Real-Time Systems, RTSS
+        /// 2009). Accepts any limits, and gives up after [`DISCARDS_MAX`] vectors.
+        UUniFastDiscard => "uunifast-discard",
+        /// Stafford's randfixedsum. All tasks have the same limits.
+        #[default]
+        RandFixedSum => "randfixedsum",
+        /// Griffin and Davis's ConvolutionalFixedSum. Accepts any limits.
+        ConvolutionalFixedSum => "cfs",
     }
 }
 

@@ -1,8 +1,7 @@
 //! Facts that follow from a System.
 
 use super::{
-    Auto, Clock, ComponentId, Criticality, Mode, Network, NetworkId, NodeId, NodeSpec, StrategyRef, System, Task,
-    TaskId,
+    Clock, ComponentId, Criticality, Mode, Network, NetworkId, NodeId, NodeSpec, StrategyRef, System, Task, TaskId,
 };
 use crate::Threads;
 use crate::strategy::{Builtin, Strategy};
@@ -140,8 +139,7 @@ impl System {
     /// where it exceeds `u64` or there is no period.
     #[must_use]
     pub fn hyperperiod(&self) -> Option<Span> {
-        let given = |period: Auto<Span>| if let Auto::Value(period) = period { Some(period) } else { None };
-        let servers = self.components.iter().filter_map(|component| given(component.period));
+        let servers = self.components.iter().filter_map(|component| component.period.given());
         let changed = self.switches.iter().filter_map(|switch| switch.period);
         let tables = self.nodes.iter().flat_map(|node| [node.receive, node.send]).chain([self.clock.sync]).flatten();
         let periods = (self.tasks.iter().map(|task| task.period))

@@ -11,6 +11,10 @@ use takt_report::golden::{self, UNIT};
 
 pub(crate) type Log = Vec<(u32, Time, Event)>;
 
+pub(crate) fn ms(ms: u64) -> Time {
+    Time::from_ns(ms * 1_000_000)
+}
+
 struct Job {
     key: JobKey,
     deadline: u64,
@@ -112,7 +116,6 @@ pub(crate) fn messages() -> (Scene, Log) {
         size: Bytes::default(),
         hop_deadlines: Vec::new(),
     });
-    let ms = |ms: u64| Time::from_ns(ms * 1_000_000);
     let job = |task, number| JobKey { task: TaskId(task), number };
     let released = |job, arrival, parent| Event::Release { job, arrival: ms(arrival), parent };
     let origin = |at| Some(Parent { hop: 1, origin: ms(at) });

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use takt_model::{ComponentId, ServerRule, Span, System};
 
 use super::jobs::{Contender, Job, compares, costs, release_all};
-use super::servers::{Account, ONE, account, share, value};
+use super::servers::{Account, ONE, account, depth, grub_rate, place, quantum, value};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Entry {
@@ -41,10 +41,6 @@ struct Outcome {
     /// By level, the node first: how many CPUs it has, and which entries have one.
     cpus: Vec<usize>,
     served: Vec<Vec<Entry>>,
-}
-
-fn place(level: Level) -> usize {
-    level.map_or(0, |at| at + 1)
 }
 
 /// The budgets of a component's servers.
@@ -83,7 +79,7 @@ impl World<'_> {
         news |= release_all(self.system, &mut self.jobs, now);
         self.switch();
         let mut inside_out: Vec<usize> = (0..self.system.components.len()).collect();
-        inside_out.sort_by_key(|component| Reverse(self.depth(*component)));
+        inside_out.sort_by_key(|component| Reverse(depth(self.system, *component)));
         for component in inside_out {
             let demand = self.eligible(Some(component)).len().min(self.most(Some(component)));
             let mut with_budget = 0;
@@ -147,11 +143,6 @@ impl World<'_> {
         }
     }
 
-    fn depth(&self, component: usize) -> usize {
-        let outer = |id: &ComponentId| self.system.components[id.index()].parent;
-        std::iter::successors(self.system.components[component].parent, outer).count()
-    }
-
     /// The most CPUs of a level.
     fn most(&self, level: Level) -> usize {
         level.map_or(self.system.nodes[0].cpus, |at| self.system.components[at].cpus) as usize
@@ -194,17 +185,12 @@ impl World<'_> {
         entries.into_iter().map(|(.., entry)| entry).collect()
     }
 
-    fn quantum(&self, level: Level) -> Option<u64> {
-        let inner = self.system.components.iter().filter(|one| one.parent.map(|id| id.index()) == level);
-        inner.filter_map(|component| component.quantum).map(Span::as_ns).max()
-    }
-
     fn decide(&mut self) -> Outcome {
         let levels = self.system.components.len() + 1;
         let mut outcome = Outcome { cpus: vec![0; levels], served: vec![Vec::new(); levels], ..Outcome::default() };
         outcome.cpus[0] = self.most(None);
         let mut outside_in: Vec<Level> = (0..self.system.components.len()).map(Some).collect();
-        outside_in.sort_by_key(|level| level.map(|at| self.depth(at)));
+        outside_in.sort_by_key(|level| level.map(|at| depth(self.system, at)));
         outside_in.insert(0, None);
         // For each server with a CPU: the outer server that gave it the CPU.
         let mut via: Vec<Option<usize>> = vec![None; self.accounts.len()];
@@ -213,7 +199,7 @@ impl World<'_> {
         let mut idle: Vec<usize> = Vec::new();
         for level in &outside_in {
             let at = place(*level);
-            if self.quantum(*level).is_none_or(|quantum| self.now.is_multiple_of(quantum)) {
+            if quantum(self.system, *level).is_none_or(|quantum| self.now.is_multiple_of(quantum)) {
                 self.picks[at] = self.eligible(*level).into_iter().take(self.most(*level)).collect();
             }
             let mut wasted = Vec::new();
@@ -235,7 +221,7 @@ impl World<'_> {
             }
             idle.extend(cpus.iter().skip(self.picks[at].len()).copied().chain(wasted).flatten());
         }
-        idle.sort_by_key(|server| Reverse(self.depth(self.homes[*server])));
+        idle.sort_by_key(|server| Reverse(depth(self.system, self.homes[*server])));
         for server in idle {
             let mut lender = Some(server);
             while let Some(at) = lender {
@@ -261,7 +247,7 @@ impl World<'_> {
             ServerRule::Crps => false,
             _ => return None,
         };
-        if self.quantum(level).is_some() {
+        if quantum(self.system, level).is_some() {
             return None;
         }
         for entry in self.entries(level) {
@@ -298,7 +284,7 @@ impl World<'_> {
         if outcome.cpus[at] >= self.most(level) {
             return false;
         }
-        let next = match self.quantum(level) {
+        let next = match quantum(self.system, level) {
             Some(_) => self.picks[at].get(outcome.cpus[at]).copied(),
             None => self.eligible(level).into_iter().find(|entry| !outcome.served[at].contains(entry)),
         };
@@ -334,10 +320,7 @@ impl World<'_> {
         if self.accounts[server].rule != ServerRule::Grub || self.most(level) > 1 {
             return ONE;
         }
-        let tasks = self.system.tasks.iter().filter(|task| task.component.map(|id| id.index()) == level);
-        let tasks: u128 = tasks.map(|task| share(task.wcet.as_ns(), task.period.as_ns())).sum();
-        let servers = (0..self.accounts.len()).filter(|at| self.around(*at) == level);
-        let servers: u128 = servers.map(|at| self.accounts[at].active_share(self.now)).sum();
-        (tasks + servers).min(ONE)
+        let beside = (0..self.accounts.len()).filter(|at| self.around(*at) == level).map(|at| &self.accounts[at]);
+        grub_rate(self.system, level, beside, self.now)
     }
 }

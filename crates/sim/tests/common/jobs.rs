@@ -2,7 +2,7 @@
 
 use takt_model::{Builtin, Costs, Criticality, StrategyRef, System};
 
-use super::reference::ordinary_threads_run;
+use super::reference::work;
 
 /// A released job that is not complete.
 #[derive(Clone, Debug)]
@@ -53,19 +53,7 @@ impl Job {
 
     /// It has its CPU for one unit.
     pub(crate) fn work(&mut self, now: u64, costs: &Costs) {
-        for (cost, period) in [(costs.tick, costs.tick_period), (costs.interrupt, costs.interrupt_period)] {
-            if now.is_multiple_of(period.as_ns()) {
-                self.stolen += cost.as_ns();
-            }
-        }
-        self.received += 1;
-        if ordinary_threads_run(costs, now) {
-            // No job gets anything done.
-        } else if self.stolen > 0 {
-            self.stolen -= 1;
-        } else {
-            self.left -= 1;
-        }
+        work(costs, now, &mut self.received, &mut self.stolen, &mut self.left);
     }
 }
 

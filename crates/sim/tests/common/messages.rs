@@ -71,7 +71,7 @@ pub(crate) fn slow(system: &System, end: u64) -> Vec<Recorded> {
     let nodes = lowered.system.nodes.len();
     let roles = (0..lowered.system.tasks.len()).map(|id| lowered.role(TaskId(id as u32))).collect();
     let mut links: Vec<(usize, usize)> = Vec::new();
-    for pair in system.flows.iter().flat_map(|flow| flow.hops().zip(flow.hops().skip(1)).collect::<Vec<_>>()) {
+    for pair in system.flows.iter().flat_map(Flow::legs) {
         let pair = (pair.0.index(), pair.1.index());
         if !links.contains(&pair) {
             links.push(pair);

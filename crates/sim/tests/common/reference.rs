@@ -503,30 +503,32 @@ impl<'a> Reference<'a> {
 
     /// One nanosecond passes.
     fn work(&mut self) {
-        let costs = self.spec().costs;
+        let costs = self.spec().costs.unwrap_or(Costs::NONE);
         for job in self.jobs.iter_mut().filter_map(VecDeque::front_mut).filter(|job| job.cpu.is_some()) {
-            for (cost, period) in costs
-                .iter()
-                .flat_map(|costs| [(costs.tick, costs.tick_period), (costs.interrupt, costs.interrupt_period)])
-            {
-                if self.now.is_multiple_of(period.as_ns()) {
-                    job.stolen += cost.as_ns();
-                }
-            }
-            job.received += 1;
-            if costs.is_some_and(|costs| ordinary_threads_run(&costs, self.now)) {
-                // No job gets anything done.
-            } else if job.stolen > 0 {
-                job.stolen -= 1;
-            } else {
-                job.left -= 1;
-            }
+            work(&costs, self.now, &mut job.received, &mut job.stolen, &mut job.left);
         }
     }
 }
 
+/// A job has its CPU for one nanosecond.
+pub(crate) fn work(costs: &Costs, now: u64, received: &mut u64, stolen: &mut u64, left: &mut u64) {
+    for (cost, period) in [(costs.tick, costs.tick_period), (costs.interrupt, costs.interrupt_period)] {
+        if now.is_multiple_of(period.as_ns()) {
+            *stolen += cost.as_ns();
+        }
+    }
+    *received += 1;
+    if ordinary_threads_run(costs, now) {
+        // No job gets anything done.
+    } else if *stolen > 0 {
+        *stolen -= 1;
+    } else {
+        *left -= 1;
+    }
+}
+
 /// Whether ordinary threads have the CPUs: at the end of even periods and at the start of odd ones.
-pub(crate) fn ordinary_threads_run(costs: &Costs, now: u64) -> bool {
+fn ordinary_threads_run(costs: &Costs, now: u64) -> bool {
     let (amount, period) = (costs.ordinary.as_ns(), costs.ordinary_period.as_ns());
     let rest = now % period;
     if (now / period).is_multiple_of(2) { rest >= period - amount } else { rest < amount }

@@ -63,10 +63,7 @@ pub(crate) struct Reference<'a> {
 }
 
 pub(crate) fn value(of: Auto<Span>) -> u64 {
-    match of {
-        Auto::Value(span) => span.as_ns(),
-        Auto::Auto => panic!("not sized"),
-    }
+    of.given().expect("sized").as_ns()
 }
 
 /// Every unit of `duration`, for tasks that are strictly periodic and always need their WCET.
@@ -232,8 +229,36 @@ impl Account {
 }
 
 /// In 2^-32, rounded up.
-pub(crate) fn share(budget: u64, period: u64) -> u128 {
+fn share(budget: u64, period: u64) -> u128 {
     (u128::from(budget) * ONE).div_ceil(u128::from(period))
+}
+
+/// The place of a component, or of the node, which comes first.
+pub(crate) fn place(level: Option<usize>) -> usize {
+    level.map_or(0, |at| at + 1)
+}
+
+/// In how many components one stands.
+pub(crate) fn depth(system: &System, component: usize) -> usize {
+    system.around(ComponentId(component as u32)).count() - 1
+}
+
+/// The longest quantum of the components directly in a component, or in the node.
+pub(crate) fn quantum(system: &System, level: Option<usize>) -> Option<u64> {
+    let inner = system.components.iter().filter(|one| one.parent.map(ComponentId::index) == level);
+    inner.filter_map(|component| component.quantum).map(Span::as_ns).max()
+}
+
+/// What a server under `grub` pays for a unit, where the servers of its level are these.
+pub(crate) fn grub_rate<'a>(
+    system: &System,
+    level: Option<usize>,
+    servers: impl Iterator<Item = &'a Account>,
+    now: u64,
+) -> u128 {
+    let tasks = system.tasks.iter().filter(|task| task.component.map(ComponentId::index) == level);
+    let tasks: u128 = tasks.map(|task| share(task.wcet.as_ns(), task.period.as_ns())).sum();
+    (tasks + servers.map(|server| server.active_share(now)).sum::<u128>()).min(ONE)
 }
 
 impl Reference<'_> {
@@ -243,7 +268,7 @@ impl Reference<'_> {
         news |= release_all(self.system, &mut self.jobs, now);
         self.switch();
         let mut inside_out: Vec<usize> = (0..self.accounts.len()).collect();
-        inside_out.sort_by_key(|at| std::cmp::Reverse(self.depth(*at)));
+        inside_out.sort_by_key(|at| std::cmp::Reverse(depth(self.system, *at)));
         for server in inside_out {
             let work = self.wants(Some(server));
             let before = self.accounts[server].state();
@@ -281,11 +306,11 @@ impl Reference<'_> {
     /// Scopes with a quantum decide at its multiples, inner ones first. Then the node gives its CPU.
     fn choose(&mut self) {
         let mut levels: Vec<Option<usize>> = (0..self.accounts.len()).map(Some).collect();
-        levels.sort_by_key(|level| std::cmp::Reverse(level.map(|at| self.depth(at))));
+        levels.sort_by_key(|level| std::cmp::Reverse(level.map(|at| depth(self.system, at))));
         levels.push(None);
         for level in levels {
-            if self.quantum(level).is_some_and(|quantum| self.now.is_multiple_of(quantum)) {
-                self.picks[Self::index(level)] = (None, None, false);
+            if quantum(self.system, level).is_some_and(|quantum| self.now.is_multiple_of(quantum)) {
+                self.picks[place(level)] = (None, None, false);
                 self.decide(level, &mut Vec::new());
             }
         }
@@ -306,15 +331,6 @@ impl Reference<'_> {
         job.work(self.now, &costs);
         self.news |= job.left == 0;
         self.jobs.retain(|job| job.left > 0);
-    }
-
-    fn depth(&self, server: usize) -> usize {
-        let outer = |id: &ComponentId| self.system.components[id.index()].parent;
-        std::iter::successors(self.system.components[server].parent, outer).count()
-    }
-
-    fn index(level: Option<usize>) -> usize {
-        level.map_or(0, |server| server + 1)
     }
 
     /// The first job of each task, and the servers.
@@ -351,15 +367,9 @@ impl Reference<'_> {
         (of.standing(strategy), of.release, is_server, index)
     }
 
-    fn quantum(&self, level: Option<usize>) -> Option<u64> {
-        let inside = |of: Option<ComponentId>| of.map(|id| id.index()) == level;
-        let inner = self.system.components.iter().filter(|component| inside(component.parent));
-        inner.filter_map(|component| component.quantum).map(Span::as_ns).max()
-    }
-
     /// Gives a level the CPU. Returns the running job and adds the payers.
     fn give(&mut self, level: Option<usize>, payers: &mut Vec<usize>) -> Option<usize> {
-        if self.quantum(level).is_some() { self.follow(level, payers) } else { self.decide(level, payers) }
+        if quantum(self.system, level).is_some() { self.follow(level, payers) } else { self.decide(level, payers) }
     }
 
     fn decide(&mut self, level: Option<usize>, payers: &mut Vec<usize>) -> Option<usize> {
@@ -371,12 +381,12 @@ impl Reference<'_> {
         };
         let first = entries.iter().copied().find(|entry| wants(self, entry))?;
         let Entry::Server(server) = first else {
-            self.picks[Self::index(level)] = (None, Some(self.chosen(first)), false);
+            self.picks[place(level)] = (None, Some(self.chosen(first)), false);
             return Self::job(first);
         };
         payers.push(server);
         let ran = self.give(Some(server), payers);
-        self.picks[Self::index(level)] = (None, Some(self.chosen(first)), true);
+        self.picks[place(level)] = (None, Some(self.chosen(first)), true);
         let reclaims = match self.accounts[server].rule {
             _ if ran.is_some() => return ran,
             ServerRule::Wcps => false,
@@ -398,7 +408,7 @@ impl Reference<'_> {
             };
             if ran.is_some() {
                 payers.extend(more);
-                self.picks[Self::index(level)] = (Some(server), Some(self.chosen(other)), !reclaims);
+                self.picks[place(level)] = (Some(server), Some(self.chosen(other)), !reclaims);
                 return ran;
             }
         }
@@ -420,7 +430,7 @@ impl Reference<'_> {
     }
 
     fn follow(&mut self, level: Option<usize>, payers: &mut Vec<usize>) -> Option<usize> {
-        let (lender, entry, pays) = self.picks[Self::index(level)];
+        let (lender, entry, pays) = self.picks[place(level)];
         if let Some(lender) = lender {
             if self.accounts[lender].left == 0 {
                 return None;
@@ -448,10 +458,7 @@ impl Reference<'_> {
             return ONE;
         }
         let level = self.system.components[server].parent;
-        let tasks = self.system.tasks.iter().filter(|task| task.component == level);
-        let tasks: u128 = tasks.map(|task| share(task.wcet.as_ns(), task.period.as_ns())).sum();
-        let servers = (0..self.accounts.len()).filter(|at| self.system.components[*at].parent == level);
-        let servers: u128 = servers.map(|at| self.accounts[at].active_share(self.now)).sum();
-        (tasks + servers).min(ONE)
+        let beside = self.accounts.iter().zip(&self.system.components).filter(|(_, other)| other.parent == level);
+        grub_rate(self.system, level.map(ComponentId::index), beside.map(|(account, _)| account), self.now)
     }
 }

@@ -32,7 +32,7 @@
 
 use std::cell::LazyCell;
 
-use takt_model::{Span, Time, gcd};
+use takt_model::{Span, Time, gcd, named};
 
 use super::bursts::{Bursts, group};
 use super::grid::{Place, Point, Strip, simplest};
@@ -86,29 +86,18 @@ const DENSE: i64 = 5;
 /// The largest number of arrivals in the arrival curve.
 const CURVE_MAX: usize = 16;
 
-/// How a task's jobs arrive.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Kind {
-    /// At o + kT, each later by at most a jitter.
-    Periodic,
-    /// At distances of at least a period, which is no small part of the mean.
-    Sporadic,
-    /// In bursts, or at distances without a useful minimum.
-    Aperiodic,
-    /// Too few arrivals to tell.
-    Unknown,
-}
-
-impl Kind {
-    /// The name in texts and JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Kind::Periodic => "periodic",
-            Kind::Sporadic => "sporadic",
-            Kind::Aperiodic => "aperiodic",
-            Kind::Unknown => "unknown",
-        }
+named! {
+    /// How a task's jobs arrive.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum Kind {
+        /// At o + kT, each later by at most a jitter.
+        Periodic => "periodic",
+        /// At distances of at least a period, which is no small part of the mean.
+        Sporadic => "sporadic",
+        /// In bursts, or at distances without a useful minimum.
+        Aperiodic => "aperiodic",
+        /// Too few arrivals to tell.
+        Unknown => "unknown",
     }
 }
 

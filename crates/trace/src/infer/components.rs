@@ -81,9 +81,7 @@ fn source(component: &InferredComponent) -> Component {
     let mut out = Component::new(&component.name, component.node, component.rule.unwrap_or(ServerRule::Ptps));
     out.budget = auto(component.budget);
     out.cpus = component.cpus;
-    // The CPUs of a component are no more than those of its node, whatever its payments say.
-    let least = component.budget.map(|budget| Span::from_ns(budget.as_ns().div_ceil(u64::from(out.cpus.max(1)))));
-    out.period = auto(component.period.map(|period| period.span.max(least.unwrap_or_default())));
+    out.period = auto(component.period.map(|period| period.span));
     out
 }
 

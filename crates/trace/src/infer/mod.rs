@@ -80,7 +80,7 @@ pub use system::{SystemOptions, Written};
 use std::collections::BTreeMap;
 
 use takt_log::{BackEnd, Definitions, Header, NodeDef, ThreadClass};
-use takt_model::{NodeId, Span, TaskId, Time};
+use takt_model::{NodeId, Span, TaskId, Time, named};
 
 pub(crate) const POINTS_MAX: usize = 16;
 
@@ -88,23 +88,14 @@ pub(crate) const POINTS_MAX: usize = 16;
 /// its first release. It is a power of ten, so that simple numbers stay simple.
 const RELEASES_BEGIN: Span = Span::from_ns(1_000_000_000_000_000_000);
 
-/// The source of a deadline.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DeadlineSource {
-    /// The thread's scheduling class has it (SCHED_DEADLINE).
-    Class,
-    /// Jobs missed it.
-    Misses,
-}
-
-impl DeadlineSource {
-    /// The name in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            DeadlineSource::Class => "class",
-            DeadlineSource::Misses => "misses",
-        }
+named! {
+    /// The source of a deadline.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum DeadlineSource {
+        /// The thread's scheduling class has it (SCHED_DEADLINE).
+        Class => "class",
+        /// Jobs missed it.
+        Misses => "misses",
     }
 }
 

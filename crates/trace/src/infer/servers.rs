@@ -19,7 +19,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use takt_log::{Definition, Definitions, Event, JobKey, NodeDef, ServerDef, Sink};
-use takt_model::{CpuSet, NodeId, ServerRule, Span, TaskId, Time};
+use takt_model::{CpuSet, NodeId, ServerRule, Span, TaskId, Time, named};
 
 use super::{Arrivals, Inferred, Sample};
 
@@ -34,32 +34,20 @@ const HISTORY_MAX: usize = 1 << 16;
 /// Runs of jobs of one stream that are kept for payments to come.
 const RUNS_MAX: usize = 1 << 16;
 
-/// How the period of a server was found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PeriodSource {
-    /// Its budgets lie on a grid.
-    Grid,
-    /// The least distance of its budgets. There are too few for a grid, or they lie on none.
-    Distance,
-    /// The time from a budget that ran out to the next one.
-    Throttled,
-    /// The longest time from a payment to its return.
-    Returned,
-    /// The longest period that explains its budgets.
-    AtMost,
-}
-
-impl PeriodSource {
-    /// The name in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            PeriodSource::Grid => "grid",
-            PeriodSource::Distance => "distance",
-            PeriodSource::Throttled => "throttled",
-            PeriodSource::Returned => "returned",
-            PeriodSource::AtMost => "at-most",
-        }
+named! {
+    /// How the period of a server was found.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum PeriodSource {
+        /// Its budgets lie on a grid.
+        Grid => "grid",
+        /// The least distance of its budgets. There are too few for a grid, or they lie on none.
+        Distance => "distance",
+        /// The time from a budget that ran out to the next one.
+        Throttled => "throttled",
+        /// The longest time from a payment to its return.
+        Returned => "returned",
+        /// The longest period that explains its budgets.
+        AtMost => "at-most",
     }
 }
 
@@ -247,17 +235,14 @@ impl Account {
 
     fn period(&self) -> Option<ServerPeriod> {
         let budget = self.budget()?;
-        let found = match self.rule() {
+        match self.rule() {
             Some(ServerRule::Sporadic) => with_source(self.longest_return(budget), PeriodSource::Returned),
             Some(ServerRule::CbsHard) => with_source(self.throttled(), PeriodSource::Throttled)
                 .or_else(|| with_source(self.at_most(budget, false), PeriodSource::AtMost)),
             Some(ServerRule::Cbs) => with_source(self.at_most(budget, false), PeriodSource::AtMost),
             Some(ServerRule::Grub) => with_source(self.at_most(budget, true), PeriodSource::AtMost),
             _ => self.grid(),
-        };
-        // No server gives more than all time of its CPUs.
-        let least = Span::from_ns(budget.as_ns().div_ceil(self.cpus.max(1)));
-        found.map(|period| ServerPeriod { span: period.span.max(least), ..period })
+        }
     }
 
     /// The period of budgets that come at its multiples.
@@ -587,15 +572,18 @@ impl Inferred {
 /// A server's terms; where it stands comes later.
 fn component(account: &Account, nodes: &[NodeDef]) -> InferredComponent {
     let node = account.def.node;
-    let most = u64::from(cpus(nodes, node).max(1));
+    let cpus = account.cpus.clamp(1, u64::from(cpus(nodes, node).max(1)));
+    let budget = account.budget();
+    // No server gives more than all time of its CPUs.
+    let least = Span::from_ns(budget.unwrap_or_default().as_ns().div_ceil(cpus));
     InferredComponent {
         name: account.def.name.clone(),
         node,
         rule: account.rule(),
         parent: None,
-        cpus: u32::try_from(account.cpus.clamp(1, most)).unwrap_or(1),
-        budget: account.budget(),
-        period: account.period(),
+        cpus: u32::try_from(cpus).unwrap_or(1),
+        budget,
+        period: account.period().map(|period| ServerPeriod { span: period.span.max(least), ..period }),
         budgets: account.budgets,
         exhaustions: account.exhaustions,
         paid_most: account.paid_most,

@@ -7,17 +7,12 @@ fn task(c: u64, d: u64, t: u64) -> EdfTask {
     EdfTask { c, d, t, ..EdfTask::default() }
 }
 
-/// Small sets: 1 to 4 tasks, periods up to 12, deadlines up to twice the period.
+/// Small sets with deadlines up to twice the period.
 fn small(random: &mut Random) -> Vec<EdfTask> {
-    let periods: [u64; 8] = [2, 3, 4, 5, 6, 8, 10, 12];
-    let count = random.between(1, 4);
-    let one = |_| {
-        let t = periods[random.between(0, 7) as usize];
-        let c = random.between(1, t.div_ceil(2));
+    brute::small(random, |c, t, random| {
         let longest = if random.between(0, 2) == 0 { 2 * t } else { t };
         task(c, random.between(c, longest), t)
-    };
-    (0..count).map(one).collect()
+    })
 }
 
 fn source(task: &EdfTask) -> Source {

@@ -14,17 +14,12 @@ fn responses(tasks: &[EdfTask]) -> Vec<Option<u64>> {
     Analysis::default().responses(tasks, None).collect()
 }
 
-/// Small sets: 1 to 4 tasks, periods up to 12, deadlines up to twice the period.
+/// Small sets with deadlines up to twice the period.
 fn small(random: &mut Random) -> Vec<EdfTask> {
-    let periods: [u64; 8] = [2, 3, 4, 5, 6, 8, 10, 12];
-    let count = random.between(1, 4);
-    let one = |_| {
-        let t = periods[random.between(0, 7) as usize];
-        let c = random.between(1, t.div_ceil(2));
+    brute::small(random, |c, t, random| {
         let longest = if random.between(0, 2) == 0 { 2 * t } else { t };
         task(c, random.between(1, longest), t)
-    };
-    (0..count).map(one).collect()
+    })
 }
 
 /// The longest response of task `i` where the others are released together and as densely as they may, over all phases

@@ -21,16 +21,9 @@ fn bounds(tasks: &[FpTask]) -> Vec<Option<u64>> {
     (0..tasks.len()).map(|i| Some(analysis.response(tasks, i)?.from_arrival)).collect()
 }
 
-/// Small sets: 1 to 4 tasks, periods up to 12, constrained deadlines.
+/// Small sets with constrained deadlines.
 fn small(random: &mut Random) -> Vec<FpTask> {
-    let periods: [u64; 8] = [2, 3, 4, 5, 6, 8, 10, 12];
-    let count = random.between(1, 4);
-    let one = |_| {
-        let t = periods[random.between(0, 7) as usize];
-        let c = random.between(1, t.div_ceil(2));
-        task(c, t, random.between(c, t))
-    };
-    distinct((0..count).map(one).collect())
+    distinct(brute::small(random, |c, t, random| task(c, t, random.between(c, t))))
 }
 
 fn sources(tasks: &[FpTask]) -> Vec<Source> {

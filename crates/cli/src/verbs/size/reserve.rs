@@ -24,10 +24,7 @@ pub(crate) fn execute(options: &args::Size, name: &str, json: bool) -> Outcome {
     };
     let task = &system.tasks[id.index()];
     let component = home(&system, task, id);
-    let given = component.and_then(|id| match system.components[id.index()].period {
-        Auto::Value(period) => Some(period),
-        Auto::Auto => None,
-    });
+    let given = component.and_then(|id| system.components[id.index()].period.given());
     let Some(period) = options.period.or(given) else {
         return Err(Failure::input("--reserve wants a --period, that of the reservation"));
     };

@@ -5,7 +5,7 @@ use takt_model::{Link, Rate, Span, Time};
 use takt_report::{Form, Series};
 
 use super::super::cluster::{Cluster, LINK, Message};
-use super::super::misses::{DEADLINES, KNEE, LOADS, Outcome, RULES, Rule as Order, cluster, drawn, load_of, ms, name};
+use super::super::misses::{DEADLINES, KNEE, LOADS, Outcome, Rule as Order, cluster, drawn, load_of, ms, name};
 use super::node::ClientRecord;
 use super::{Lab, Run};
 use crate::context::Context;
@@ -59,11 +59,11 @@ pub(in super::super) fn reproduce(context: &Context) -> Result<Findings, Failure
     lab.share_ports(&Link::at(Rate::from_bps(LINK / SLOWNESS)))?;
     let mut measured =
         Measured { loads, all: vec![Default::default(); deadlines.len()], disturbed: Disturbances::default() };
-    let bar = (context.host.bar)("measuring", (deadlines.len() * measured.loads.len() * RULES.len()) as u64);
+    let bar = (context.host.bar)("measuring", (deadlines.len() * measured.loads.len() * Order::ALL.len()) as u64);
     'all: for (i, deadline) in deadlines.iter().enumerate() {
         for at in measured.loads.clone() {
             // All rules see the same messages, one after the other, so that disturbances are alike.
-            for (k, rule) in RULES.into_iter().enumerate() {
+            for (k, rule) in Order::ALL.into_iter().enumerate() {
                 let hosts = (Span::ZERO, Span::ZERO);
                 let cluster = Cluster { hosts, ..cluster(LOADS[at], rule, Span::from_us(*deadline)) };
                 let both = measure(context, &lab, &cluster, at, duration, &mut measured.disturbed)?;
@@ -146,7 +146,7 @@ impl Measured {
                 unit: "% of the messages, and the load of a link in %",
                 digits: 1,
                 row_head: "(mps, burst)",
-                columns: std::iter::once("load").chain(RULES.map(Order::name)).map(str::to_owned).collect(),
+                columns: std::iter::once("load").chain(Order::ALL.map(Order::name)).map(str::to_owned).collect(),
                 sources: vec![SIMULATED, LIVE],
                 rows: self.loads.iter().enumerate().map(row).collect(),
             }
@@ -158,7 +158,7 @@ impl Measured {
         let row = |(i, at): (usize, &usize)| {
             let values = |pick: fn(&OutcomePair) -> u64| {
                 let of = |k: usize| self.all.iter().filter_map(|of| Some(pick(of[k].get(i)?))).sum::<u64>() as f64;
-                (0..RULES.len()).map(|k| Some(of(k))).collect()
+                (0..Order::ALL.len()).map(|k| Some(of(k))).collect()
             };
             let values = vec![values(|both| both.simulated.messages), values(|both| both.live.messages)];
             Row { name: name(LOADS[*at]), values }
@@ -169,7 +169,7 @@ impl Measured {
             unit: "messages of all clients",
             digits: 0,
             row_head: "(mps, burst)",
-            columns: RULES.map(Order::name).map(str::to_owned).to_vec(),
+            columns: Order::ALL.map(Order::name).map(str::to_owned).to_vec(),
             sources: vec![SIMULATED, LIVE],
             rows: self.loads.iter().enumerate().map(row).collect(),
         }
@@ -177,7 +177,7 @@ impl Measured {
 
     fn pictures(&self) -> Vec<Drawn> {
         let picture = |(deadline, of): (&u64, &[Vec<OutcomePair>; 3])| {
-            let series = RULES.iter().zip(of).enumerate().flat_map(|(colour, (rule, of))| {
+            let series = Order::ALL.iter().zip(of).enumerate().flat_map(|(colour, (rule, of))| {
                 let points = |pick: fn(&OutcomePair) -> f64| {
                     self.loads.iter().zip(of).map(|(at, both)| (*at as f64 + 1.0, pick(both))).collect()
                 };
@@ -205,7 +205,7 @@ impl Measured {
     }
 
     fn rates(&self, i: usize, rule: Order) -> Vec<f64> {
-        let k = RULES.iter().position(|of| *of == rule).unwrap_or(0);
+        let k = Order::ALL.iter().position(|of| *of == rule).unwrap_or(0);
         self.all.get(i).map_or_else(Vec::new, |of| of[k].iter().map(|both| both.live.missed()).collect())
     }
 

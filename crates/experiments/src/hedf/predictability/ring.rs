@@ -3,7 +3,7 @@
 use takt_model::generate::Random;
 use takt_model::{
     Builtin, Clock, Costs, Exec, Flow, MessageArrivals, Network, NodeId, NodeSpec, Span, StrategyRef, System,
-    TableTask, Task,
+    TableTask, Task, named,
 };
 
 pub(super) const NODES: u32 = 8;
@@ -21,25 +21,17 @@ pub(super) const SWITCH: Span = Span::from_us(10);
 /// The range of network delays in [HEDF Fig. 4], without bandwidth shares.
 const DELAY: (Span, Span) = (Span::from_us(140), Span::from_us(1_110));
 
-/// How the nodes learn of messages, in the order of all tables.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
-    PartialEdf,
-    Interrupt,
-    Cyclic,
+named! {
+    /// How the nodes learn of messages, in the order of all tables.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub(super) enum Kind {
+        PartialEdf => "partial-EDF",
+        Interrupt => "interrupt",
+        Cyclic => "cyclic",
+    }
 }
 
 impl Kind {
-    pub(super) const ALL: [Kind; 3] = [Kind::PartialEdf, Kind::Interrupt, Kind::Cyclic];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Kind::PartialEdf => "partial-EDF",
-            Kind::Interrupt => "interrupt",
-            Kind::Cyclic => "cyclic",
-        }
-    }
-
     fn node(self, name: &str) -> NodeSpec {
         let table = |period| Some(TableTask { period, wcet: TABLE, cost: Some(MESSAGE) });
         let costs = Some(Costs { switch: SWITCH, ..Costs::NONE });

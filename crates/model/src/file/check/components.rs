@@ -2,7 +2,7 @@
 
 use super::{Check, Part, circles};
 use crate::cpus::CpuSet;
-use crate::system::{Auto, Component, ComponentId, Placement, ServerRule};
+use crate::system::{Component, ComponentId, Placement, ServerRule};
 use crate::time::Span;
 
 impl Check<'_> {
@@ -10,14 +10,11 @@ impl Check<'_> {
         let system = self.system;
         for (i, component) in system.components.iter().enumerate() {
             let part = Part::Component(i);
-            let period = match component.period {
-                Auto::Value(period) => Some(period),
-                Auto::Auto => None,
-            };
+            let period = component.period.given();
             if let Some(period) = period {
                 self.span(part, "period", period, false);
             }
-            if let Auto::Value(budget) = component.budget {
+            if let Some(budget) = component.budget.given() {
                 self.span(part, "budget", budget, false);
                 if let Some(period) = period {
                     self.budget(part, component, budget, period);

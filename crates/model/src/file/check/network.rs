@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use super::{Check, Part};
 use crate::system::{ActualDelay, Auto, Bucket, Flow, Network, NodeId};
-use crate::time::Span;
 use crate::units::{Bytes, Rate};
 
 /// The least frame of Ethernet. Cross traffic comes in whole frames.
@@ -67,10 +66,7 @@ impl Check<'_> {
         for (i, network) in system.networks.iter().enumerate() {
             let part = Part::Network(i);
             self.through(i);
-            let (min, max) = match network.delay {
-                Auto::Auto => (Span::ZERO, Span::ZERO),
-                Auto::Value(delay) => delay,
-            };
+            let (min, max) = network.delay.given().unwrap_or_default();
             self.span(part, "delay", min, true);
             self.span(part, "delay", max, true);
             if min > max && !self.bad(part, &["delay"]) {

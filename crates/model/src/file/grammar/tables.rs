@@ -25,6 +25,11 @@ const NODE: Kind = Kind::NameOf("node");
 const TASKS: Kind = Kind::List(&Kind::NameOf("task"));
 const PMF: Kind = Kind::List(&Kind::Tuple(&[POSITIVE, Kind::Probability]));
 const PMF_OF_DELAYS: Kind = Kind::List(&Kind::Tuple(&[SPAN, Kind::Probability]));
+const PMF_OR_TRACE: Rule = Rule::One {
+    keys: &["pmf", "trace"],
+    none: "says nothing; give it one of pmf and trace",
+    several: "says more than one of pmf and trace; keep one",
+};
 const AUTO: Kind = Kind::Either(&[Kind::Choice(&["auto"]), POSITIVE]);
 const IMPORTANCE: Kind = Kind::Int { least: 0, most: u32::MAX };
 const PRIORITY: Kind = Kind::Int { least: 1, most: u32::MAX };
@@ -540,11 +545,7 @@ static EXEC_TABLE: Table = Table {
 static ARRIVAL_TABLE: Table = Table {
     noun: "arrival",
     doc: "Actual arrivals of a task's jobs.",
-    rule: Rule::One {
-        keys: &["pmf", "trace"],
-        none: "says nothing; give it one of pmf and trace",
-        several: "says more than one of pmf and trace; keep one",
-    },
+    rule: PMF_OR_TRACE,
     keys: &[
         key("pmf", PMF, "Distances between arrivals with their probabilities, which sum to exactly 1."),
         key(
@@ -612,11 +613,7 @@ static NETWORK_TABLE: Table = Table {
 static ACTUAL_DELAY_TABLE: Table = Table {
     noun: "actual-delay",
     doc: "Actual delays of a network's messages.",
-    rule: Rule::One {
-        keys: &["pmf", "trace"],
-        none: "says nothing; give it one of pmf and trace",
-        several: "says more than one of pmf and trace; keep one",
-    },
+    rule: PMF_OR_TRACE,
     keys: &[
         key("pmf", PMF_OF_DELAYS, "Delays with their probabilities, which sum to exactly 1."),
         key(
