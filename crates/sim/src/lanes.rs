@@ -55,7 +55,7 @@ impl<'a> Lanes<'a> {
                 let name = &system.tasks[task.index()].name;
                 let allowance = allowances.get(hop + 1).copied().unwrap_or_default();
                 let reply = flow.reply && hop + 2 == allowances.len();
-                let wire = built.routes.lane(route, name, flow.size, allowance, reply);
+                let wire = built.routes.lane(route, name, flow.size, Some(allowance), reply);
                 let ends = traffic.ends(i, hop).cloned().map(Rc::new);
                 let lane = LaneWire { wire, then, draw: Draw::new(seed, name), ends };
                 built.lane(task, from, to, lane, flow.send_gap.as_ns().div_ceil(period));
@@ -79,21 +79,22 @@ impl<'a> Lanes<'a> {
             };
         }
         // By names, so that nodes that come before these change no draws.
-        let draws = |task: TaskId, to: NodeId| {
-            let (task, to) = (&system.tasks[task.index()].name, &system.nodes[to.index()].name);
-            Draw::new(seed, &format!("{task} to {to}"))
+        let named = |task: TaskId, to: NodeId| {
+            format!("{} to {}", system.tasks[task.index()].name, system.nodes[to.index()].name)
         };
         for (from, to) in self.neighbours.clone() {
             let (Some(task), Some(route)) = (syncs.get(&from), self.routes.known_route(from, to)?) else { continue };
             let answer = match (receivers.get(&to), self.routes.known_route(to, from)?) {
                 (Some(receive), Some(back)) => {
-                    let (wire, draw) = (self.routes.straight(back), draws(*receive, from));
+                    let name = named(*receive, from);
+                    let (wire, draw) = (self.routes.sync_lane(back, &name)?, Draw::new(seed, &name));
                     let wire = LaneWire { wire, then: MessageEffect::Answered, draw, ends: None };
                     Some(self.lane(*receive, to, from, wire, 1))
                 }
                 _ => None,
             };
-            let (wire, draw) = (self.routes.straight(route), draws(*task, to));
+            let name = named(*task, to);
+            let (wire, draw) = (self.routes.sync_lane(route, &name)?, Draw::new(seed, &name));
             let wire = LaneWire { wire, then: MessageEffect::Answer { lane: answer }, draw, ends: None };
             self.lane(*task, from, to, wire, 1);
         }

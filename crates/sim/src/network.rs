@@ -38,7 +38,7 @@ pub(crate) struct Route {
 pub(crate) struct LaneProperties {
     /// Index of their route.
     pub(crate) route: u32,
-    /// Their place in the sender's egress; `None`: they go straight to the link.
+    /// Their place in the sender's egress; `None`: their delay is written, and they go straight to the link.
     pub(crate) queue: Option<Queue>,
     /// Draws of their processing, by port of the route.
     pub(crate) draws: Vec<Draw>,
@@ -49,8 +49,9 @@ pub(crate) struct Queue {
     pub(crate) class: usize,
     pub(crate) stream: u32,
     pub(crate) bytes: Bytes,
-    /// From the deadline of the sending job to that of the job which the message releases.
-    pub(crate) allowance: Span,
+    /// From the deadline of the sending job to that of the job which the message releases. `None`: the message has no
+    /// deadline.
+    pub(crate) allowance: Option<Span>,
 }
 
 /// A message under way.
@@ -121,7 +122,8 @@ impl Network {
             let packet = Packet { stream: 0, bytes: Bytes::new(0), deadline: Time::MAX, tag };
             return self.pass_on(packet, turn);
         };
-        let deadline = clock.true_of(message.due.saturating_add(queue.allowance));
+        let due = queue.allowance.map(|allowance| message.due.saturating_add(allowance));
+        let deadline = due.map_or(Time::MAX, |due| clock.true_of(due));
         let packet = Packet { stream: queue.stream, bytes: queue.bytes, deadline, tag };
         let event = EgressEvent::Arrive { class: queue.class, packet };
         self.egress(egress, event, turn);
@@ -164,8 +166,7 @@ impl Network {
         let lane = &self.lanes[flight.lane as usize];
         let route = &self.routes[lane.route as usize];
         let (message, number) = (flight.message, flight.message.instance);
-        let port = route.ports.get(flight.passed).filter(|_| lane.queue.is_some());
-        if let Some((port, pair)) = port.copied() {
+        if let Some((port, pair)) = route.ports.get(flight.passed).copied() {
             let latency_draw = message.bits(lane.draws[flight.passed], Purpose::Processing);
             flight.passed += 1;
             let event = PortEvent::Arrive { packet, pair, latency_draw };

@@ -12,7 +12,7 @@ use takt_net::{
 };
 
 use crate::network::{LaneProperties, Network, Queue, Route};
-use crate::{MESSAGES_MAX, SimError};
+use crate::{MESSAGES_MAX, SYNC_FRAME, SimError};
 
 /// The link and the ports between two nodes.
 struct NodePath {
@@ -54,11 +54,11 @@ impl<'a> Routes<'a> {
         }
     }
 
-    /// The route between two nodes, if a network or a flow goes there; where clocks are measured also over links alone.
+    /// The route between two nodes, if a network, a flow or the link of the sender goes there.
     pub(crate) fn known_route(&mut self, from: NodeId, to: NodeId) -> Result<Option<u32>, SimError> {
         let system = self.system;
-        let links = system.has_unknown_clocks() && system.nodes[from.index()].link.is_some();
-        let known = self.pairs.contains_key(&(from, to)) || links || !system.networks_between(from, to).is_empty();
+        let has_link = system.nodes[from.index()].link.is_some();
+        let known = self.pairs.contains_key(&(from, to)) || has_link || !system.networks_between(from, to).is_empty();
         known.then(|| self.route(from, to)).transpose()
     }
 
@@ -108,19 +108,33 @@ impl<'a> Routes<'a> {
         (index, *pairs - 1)
     }
 
-    /// The lane of messages without a size, which wait for no other: straight over the link of a route.
-    pub(crate) fn straight(&mut self, route: u32) -> u32 {
+    /// The lane of messages whose delay is written, and which wait for no other: straight over the link of a route.
+    fn straight(&mut self, route: u32) -> u32 {
         self.network.lanes.push(LaneProperties { route, queue: None, draws: Vec::new() });
         self.network.lanes.len() as u32 - 1
     }
 
-    /// The lane of a task's messages of this size by this route. A message releases a job that is due
-    /// `allowance` after its sender.
-    pub(crate) fn lane(&mut self, route: u32, task: &str, bytes: Bytes, allowance: Span, reply: bool) -> u32 {
+    /// The lane of messages of `clock.sync` by this route. Like those of a live node they are no replies, and have no
+    /// deadline. `name` is that of their draws.
+    pub(crate) fn sync_lane(&mut self, route: u32, name: &str) -> Result<u32, SimError> {
+        let system = self.system;
+        if let Some(egress) = self.network.routes[route as usize].egress {
+            let spec = &system.nodes[self.egresses[egress as usize].0.index()];
+            let bucket = spec.link.and_then(|link| link.bucket);
+            if let Some(Bucket { burst, .. }) = bucket.filter(|bucket| bucket.burst < SYNC_FRAME) {
+                return Err(SimError::SmallBucket { node: spec.name.clone(), burst });
+            }
+        }
+        Ok(self.lane(route, name, SYNC_FRAME, None, false))
+    }
+
+    /// The lane of messages of this size by this route. `name` is that of their draws. A message releases a job that is
+    /// due `allowance` after its sender. `None`: it has no deadline.
+    pub(crate) fn lane(&mut self, route: u32, name: &str, bytes: Bytes, allowance: Option<Span>, reply: bool) -> u32 {
         let Route { egress, ports, .. } = &self.network.routes[route as usize];
         let Some(egress) = *egress else { return self.straight(route) };
         let port = |(port, _): &(u32, u32)| &self.system.ports[self.ports[*port as usize].0.index()].name;
-        let draws = ports.iter().map(|at| Draw::new(self.seed, &format!("{task} at {}", port(at)))).collect();
+        let draws = ports.iter().map(|at| Draw::new(self.seed, &format!("{name} at {}", port(at)))).collect();
         let (node, streams) = &mut self.egresses[egress as usize];
         let has_replies = self.system.nodes[node.index()].link.is_some_and(|link| link.replies.is_some());
         let queue = Queue {

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use takt_log::{DropCause, Event};
 use takt_model::{
-    ClockStep, Discipline, Filter, Late, Lateness, Level, MessageArrivals, Network, NodeId, Probability, Span,
-    Strategy, StrategyId, StrategyRef, System, Time, file,
+    Auto, Bytes, ClockStep, Cross, Discipline, Filter, Late, Lateness, Level, Link, MessageArrivals, Network, NodeId,
+    Port, PortId, Probability, Rate, Span, Strategy, StrategyId, StrategyRef, System, Time, file,
 };
 use takt_sim::{SimOptions, simulate};
 
@@ -305,6 +305,37 @@ proptest! {
                 node.arrivals = MessageArrivals::Interrupt { cost: Span::from_us(10) };
             }
         }
+        let made = arrivals(&events(&system, 1_000, seed));
+        prop_assert!(made.len() > 50, "{} messages were taken", made.len());
+    }
+
+    /// The same where exchanges wait for messages on the links, and for others at a port.
+    #[test]
+    fn the_interval_holds_the_true_difference_where_exchanges_wait_on_links(
+        seed: u64,
+        drift_ppm in 0u32..10_000,
+        offset in 1u64..50_000,
+        kbit in (2_000u64..50_000, 2_000u64..50_000),
+        bytes in 1u64..1_500,
+        edf: bool,
+        interrupts: bool,
+    ) {
+        let mut system = system(&format!(r#"offset = "{offset}us", drift-ppm = {drift_ppm}{SYNC}"#), [0, 0], 30_000);
+        system.flows[0].size = Bytes::new(bytes);
+        let rate = |kbit: u64| Rate::from_bps(kbit * 1_000);
+        for (node, kbit) in system.nodes.iter_mut().zip([kbit.0, kbit.1]) {
+            node.link = Some(Link { edf, ..Link::at(rate(kbit)) });
+            if interrupts {
+                (node.receive, node.send) = (None, None);
+                node.arrivals = MessageArrivals::Interrupt { cost: Span::from_us(10) };
+            }
+        }
+        let cross = Some(Cross { burst: Bytes::new(3_076), rate: rate(4_000) });
+        let latency = Span::from_us(900);
+        system.ports = vec![Port { name: "p".to_owned(), rate: rate(10_000), latency, cross, fifo: !edf }];
+        let loss = Probability::from_billionths(50_000_000).expect("a probability");
+        let any = Network::any(Span::ZERO, Span::ZERO);
+        system.networks = vec![Network { delay: Auto::Auto, through: vec![PortId(0)], loss, ..any }];
         let made = arrivals(&events(&system, 1_000, seed));
         prop_assert!(made.len() > 50, "{} messages were taken", made.len());
     }

@@ -226,6 +226,69 @@ fn a_flow_elsewhere_changes_no_draws() {
     assert!(of(&system, 1) != of(&system, 2));
 }
 
+/// Both nodes compare their clocks once. The first one also sends a message of 400 bytes that is due after so many us.
+fn exchanges(due: u64) -> System {
+    let mut system = system(2);
+    system.flows = vec![flow("put", 0, 1, 10, 400, [due, 9_000])];
+    system.clock.sync = Some(TableTask { period: us(100_000), wcet: us(1), cost: None });
+    system
+}
+
+/// The same on another link of the first node.
+fn exchanges_on(due: u64, link: Link) -> String {
+    let mut system = exchanges(due);
+    system.nodes[0].link = Some(link);
+    course(&system)
+}
+
+/// Messages of `clock.sync` have 210 bytes. At 1 ms nodes send requests, at 2 ms answers. The sending task sends the
+/// message of the job that is due first before others.
+#[test]
+fn exchanges_of_clocks_take_their_time_on_the_link() {
+    let put_first = "n0 1002 to 1612 2002 to 2212, n1 1002 to 1212 2002 to 2212, put 1002 to 1402";
+    let put_last = "n0 1002 to 1212 2002 to 2212, n1 1002 to 1212 2002 to 2212, put 1002 to 1612";
+    assert_eq!(course(&exchanges(5_000)), put_first);
+    assert_eq!(course(&exchanges(200_000)), put_last);
+    // They have no deadline on the link, so they leave after messages with one.
+    let edf = Link { edf: true, ..Link::at(MEGABYTE) };
+    assert_eq!(exchanges_on(200_000, edf), put_first);
+    // Without a network they go over links alone.
+    let mut alone = exchanges(5_000);
+    alone.networks.clear();
+    assert_eq!(course(&alone), put_first);
+}
+
+/// A bucket of 50 bytes a millisecond. `put` empties it at 1002 us. At 1402 us it has 20 bytes, and the request takes
+/// 210. So the answer may start at 5202 us. The bucket of replies would let it pass.
+#[test]
+fn exchanges_of_clocks_go_through_the_bucket_of_messages() {
+    let bucket = Some(Bucket { burst: Bytes::new(400), rate: Rate::from_bps(400_000) });
+    let replies = Some(Bucket { burst: Bytes::new(400), rate: MEGABYTE });
+    let link = Link { bucket, replies, ..Link::at(MEGABYTE) };
+    let held = "n0 1002 to 1612 2002 to 5412, n1 1002 to 1212 2002 to 2212, put 1002 to 1402";
+    assert_eq!(exchanges_on(5_000, link), held);
+    let mut system = exchanges(5_000);
+    system.flows[0].size = Bytes::new(100);
+    let small = Bytes::new(209);
+    let bucket = Some(Bucket { burst: small, rate: MEGABYTE });
+    system.nodes[0].link = Some(Link { bucket, ..Link::at(MEGABYTE) });
+    let error = simulate(&system, &SimOptions::default(), &mut Vec::new()).expect_err("a small bucket");
+    assert_eq!(error, SimError::SmallBucket { node: "n0".into(), burst: small });
+    assert!(error.to_string().contains("give link.bucket a burst of 210B or more"), "{error}");
+}
+
+/// A port only on the way from the first node to the second. The request is there at 2012 us, after a receiving job.
+#[test]
+fn exchanges_of_clocks_go_through_ports() {
+    let mut system = exchanges(5_000);
+    system.ports = vec![Port { name: "p".into(), rate: MEGABYTE, latency: us(0), cross: None, fifo: true }];
+    let back = Network { from: Some(NodeId(1)), ..system.networks[0].clone() };
+    system.networks[0] = Network { from: Some(NodeId(0)), through: vec![PortId(0)], ..back.clone() };
+    system.networks.push(back);
+    let seen = "n0 1002 2002 to 2012 to 2422, n1 1002 to 1212 3002 to 3212, put 1002 to 1802";
+    assert_eq!(course(&system), seen);
+}
+
 /// A link of a byte a second keeps the messages that its queue holds; more are dropped, at once.
 #[test]
 fn a_queue_holds_so_many_and_drops_the_rest() {

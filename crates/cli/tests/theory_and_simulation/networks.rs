@@ -5,18 +5,20 @@ use std::collections::BTreeMap;
 
 use super::flows::{events, observe, random_network, within};
 use super::*;
-use takt_analysis::distributed::network::{SYNC_FRAME, SizedNetwork, size_network};
+use takt_analysis::distributed::network::{SYNC_FRAME, SizedNetwork, assume_delay, size_network};
 use takt_analysis::distributed::shares::Weigh;
 use takt_log::{Event, JobKey};
+use takt_model::flows::Role;
 
 const MBIT: u64 = 1_000_000;
 
-/// The shares count the messages of `clock.sync` as they are on the wire.
+/// Shares count the messages of `clock.sync` as they are on the wire, and a simulation sends them so.
 #[test]
 fn a_message_about_clocks_has_the_size_that_shares_count() {
     // UDP and IPv4, then Ethernet: header, checksum, preamble and gap.
     let headers = 8 + 20 + 14 + 4 + 8 + 12;
     assert_eq!(SYNC_FRAME, takt_net::SYNC_SEALED as u64 + headers);
+    assert_eq!(SYNC_FRAME, takt_sim::SYNC_FRAME.get());
 }
 
 /// A link with another order, late rule, bucket or background traffic than usual in about half of all cases.
@@ -76,9 +78,10 @@ fn random_switches(dice: &mut Dice) -> System {
     system
 }
 
-/// The System with the least delays that can be had, of some.
-fn sized(system: &System, weigh: Weigh) -> Option<SizedNetwork> {
-    [20, 50, 100, 200, 500, 2_000].iter().find_map(|us| size_network(system, weigh, Span::from_us(*us)).ok())
+/// The System with the least delays that can be had, of some, and the delay that was wanted.
+fn sized(system: &System, weigh: Weigh) -> Option<(Span, SizedNetwork)> {
+    let wanted = [20, 50, 100, 200, 500, 2_000].map(Span::from_us);
+    wanted.into_iter().find_map(|wanted| Some((wanted, size_network(system, weigh, wanted).ok()?)))
 }
 
 fn with_shares(system: &System, found: &SizedNetwork) -> System {
@@ -128,21 +131,64 @@ fn longest_delays(system: &System, events: &[(u32, Time, Event)]) -> BTreeMap<(S
     longest
 }
 
-#[test]
-fn no_message_takes_longer_than_its_network_allows() {
-    let (mut systems, mut messages, mut near, mut proven) = (0, 0, 0, 0);
-    for seed in seeds(1_500) {
-        let mut dice = Dice::new(seed);
-        let system = random_switches(&mut dice);
-        let weigh = dice.pick(&[Weigh::Bytes, Weigh::Messages, Weigh::Fair]);
-        let Some(found) = sized(&system, weigh) else { continue };
-        // With its share or with its whole link a node does not exceed the bound.
-        let system = if dice.chance(60) { with_shares(&system, &found) } else { system };
-        systems += 1;
-        let replay = replay(seed, "no_message_takes");
-        sized_again(&found, weigh, &replay);
-        let events = events(&system, seed, 4_000);
-        let longest = longest_delays(&system, &events);
+/// The longest time from the arrival of a job of `clock.sync` until an answer to it is in the buffer of its node.
+fn longest_exchange(system: &System, events: &[(u32, Time, Event)]) -> u64 {
+    let lowered = takt_model::flows::lower(system).expect("there are flows");
+    let is = |job: JobKey, role: Role| lowered.role(job.task) == Some(role);
+    let mut asked: BTreeMap<JobKey, (u32, Time)> = BTreeMap::new();
+    let mut received: BTreeMap<JobKey, (u32, Time)> = BTreeMap::new();
+    let mut taken: BTreeMap<(u32, Time), Vec<JobKey>> = BTreeMap::new();
+    let mut longest = 0;
+    for (stream, at, event) in events {
+        let here = (*stream, *at);
+        match *event {
+            Event::Release { job, arrival, .. } if is(job, Role::Sync) => {
+                asked.insert(job, (*stream, arrival));
+            }
+            Event::Complete { job, .. } if is(job, Role::Receive) => {
+                received.insert(job, here);
+            }
+            Event::Receive { job, .. } if is(job, Role::Sync) => taken.entry(here).or_default().push(job),
+            // An answer belongs to the receiving job that took the request.
+            Event::Arrive { job, .. } if is(job, Role::Receive) => {
+                for request in taken.get(&received[&job]).into_iter().flatten() {
+                    let (asker, arrival) = asked[request];
+                    if asker == *stream {
+                        longest = longest.max(at.as_ns() - arrival.as_ns());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    longest
+}
+
+/// Whether all nodes are proven, so that jobs of `clock.sync` are in time. Without this, bounds of delays assume it.
+fn asks_in_time(system: &System, wanted: Span) -> bool {
+    let assumed = || check(&assume_delay(system, wanted), &CheckOptions::default());
+    system.clock.sync.is_none() || assumed().schedulable == Answer::Yes
+}
+
+/// Counts of what was held against bounds.
+#[derive(Default)]
+struct Held {
+    systems: u64,
+    /// Pairs of nodes with messages.
+    messages: u64,
+    /// Those with half their bound.
+    near: u64,
+    /// Systems whose flows are proven.
+    proven: u64,
+    /// Exchanges of clocks that were over in their period, by system.
+    exchanges: u64,
+}
+
+impl Held {
+    /// Simulates the system: no delay exceeds its bound, and no flow what is proven of it.
+    fn against(&mut self, system: &System, found: &SizedNetwork, seed: u64, replay: &str) {
+        let events = events(system, seed, 4_000);
+        let longest = longest_delays(system, &events);
         for delay in &found.delays {
             let Some(seen) = longest.get(&(delay.from.clone(), delay.to.clone())) else { continue };
             let bound = delay.delay.as_ns();
@@ -152,14 +198,107 @@ fn no_message_takes_longer_than_its_network_allows() {
                 delay.from,
                 delay.to
             );
-            (messages, near) = (messages + 1, near + u64::from(seen * 2 >= bound));
+            (self.messages, self.near) = (self.messages + 1, self.near + u64::from(seen * 2 >= bound));
+        }
+        // What is proven assumes that an exchange is over in the period of its job.
+        if let Some(sync) = system.clock.sync {
+            if longest_exchange(system, &events) > Drift(system.clock.drift_ppm).least(sync.period.as_ns()) {
+                return;
+            }
+            self.exchanges += 1;
         }
         let report = check(&found.system, &CheckOptions::default());
         if report.schedulable == Answer::Yes {
-            within(&system, &report, &observe(events), &replay);
-            proven += 1;
+            within(system, &report, &observe(events), replay);
+            self.proven += 1;
         }
     }
+}
+
+#[test]
+fn no_message_takes_longer_than_its_network_allows() {
+    let mut held = Held::default();
+    for seed in seeds(1_500) {
+        let mut dice = Dice::new(seed);
+        let system = random_switches(&mut dice);
+        let weigh = dice.pick(&[Weigh::Bytes, Weigh::Messages, Weigh::Fair]);
+        let Some((wanted, found)) = sized(&system, weigh) else { continue };
+        // With its share or with its whole link a node does not exceed the bound.
+        let shared = if dice.chance(60) { with_shares(&system, &found) } else { system.clone() };
+        held.systems += 1;
+        let replay = replay(seed, "no_message_takes");
+        sized_again(&found, weigh, &replay);
+        if asks_in_time(&system, wanted) {
+            held.against(&shared, &found, seed, &replay);
+        }
+    }
+    let Held { systems, messages, near, proven, .. } = held;
     println!("{systems} networks, {messages} pairs of nodes, {near} at half their bound; {proven} systems proven");
     assert!(cases(1_500) < 1_000 || (systems * 10 > cases(1_500) && near * 100 > messages && proven * 50 > systems));
+}
+
+/// The same where all nodes compare their clocks, and most of the load may be their messages.
+#[test]
+fn no_exchange_of_clocks_takes_longer_than_its_network_allows() {
+    let mut held = Held::default();
+    for seed in seeds(1_500) {
+        let mut dice = Dice::new(seed);
+        let mut system = random_switches(&mut dice);
+        let period = Span::from_us(dice.roll(200, 1_000));
+        system.clock.sync = Some(TableTask { period, wcet: Span::from_us(2), cost: None });
+        let Some((wanted, found)) = sized(&system, Weigh::Bytes) else { continue };
+        held.systems += 1;
+        if asks_in_time(&system, wanted) {
+            let shared = if dice.chance(60) { with_shares(&system, &found) } else { system };
+            held.against(&shared, &found, seed, &replay(seed, "no_exchange_of_clocks"));
+        }
+    }
+    let Held { systems, messages, near, proven, exchanges } = held;
+    println!(
+        "{systems} networks, {messages} pairs of nodes, {near} at half their bound; exchanges in time in {exchanges} \
+         networks; {proven} systems proven"
+    );
+    assert!(cases(1_500) < 1_000 || (messages > 0 && exchanges > 0 && proven > 0));
+}
+
+/// A message of 400 bytes each millisecond needs 3.2 Mbit/s, and exchanges of clocks need 11.2 Mbit/s more.
+#[test]
+fn a_share_without_the_messages_about_clocks_is_exceeded() {
+    let us = Span::from_us;
+    let mut system = System::local(1, Builtin::Edf, Vec::new());
+    let table = Some(TableTask { period: us(100), wcet: us(5), cost: None });
+    let node = |name: &str| {
+        let link = Some(Link::at(Rate::from_bps(1_000 * MBIT)));
+        let node = NodeSpec::new(name, 1, StrategyRef::Builtin(Builtin::Edf));
+        NodeSpec { link, receive: table, send: table, ..node }
+    };
+    system.nodes = ["a", "b"].map(node).to_vec();
+    system.networks = vec![Network { delay: Auto::Auto, ..Network::any(Span::ZERO, Span::ZERO) }];
+    system.flows = vec![Flow {
+        name: "put".to_owned(),
+        path: vec![NodeId(0), NodeId(1)],
+        reply: false,
+        period: us(1_000),
+        wcet: us(10),
+        deadline: us(20_000),
+        send_gap: us(1_000),
+        hop_wcet: us(10),
+        size: Bytes::new(400),
+        hop_deadlines: Vec::new(),
+    }];
+    let without = system.clone();
+    system.clock.sync = Some(TableTask { period: us(300), wcet: us(2), cost: None });
+    // The bound of the delay from "a" to "b" by a share, and the longest delay of the whole traffic with this share.
+    let bound_and_seen = |sized: &System| {
+        let wanted = us(2_000);
+        let found = size_network(sized, Weigh::Bytes, wanted).unwrap_or_else(|error| panic!("{error}"));
+        assert!(asks_in_time(sized, wanted));
+        let shared = with_shares(&system, &found);
+        let longest = longest_delays(&shared, &events(&shared, 0, 20_000));
+        (found.delays[0].delay.as_ns(), longest[&("a".to_owned(), "b".to_owned())])
+    };
+    let (bound, seen) = bound_and_seen(&system);
+    assert!(seen <= bound, "{seen} > {bound}");
+    let (bound, seen) = bound_and_seen(&without);
+    assert!(seen > bound, "{seen} <= {bound}");
 }
