@@ -22,6 +22,7 @@ use crate::system::{
     Clock, Flow, FlowId, MessageArrivals, NodeId, Placement, StrategyId, StrategyRef, System, TableTask, Task, TaskId,
 };
 use crate::time::Span;
+use crate::units::Bytes;
 
 /// The role of a task that [`lower`] adds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -169,6 +170,9 @@ fn put_above(system: &mut System, node: NodeId, names: &[String]) {
 fn connected(system: &System) -> BTreeSet<NodeId> {
     neighbours(system).into_iter().map(|(from, _)| from).collect()
 }
+
+/// A sealed message of `clock.sync` on an Ethernet's wire: 144 bytes in UDP, and 66 of headers, preamble and gap.
+pub const SYNC_FRAME: Bytes = Bytes::new(210);
 
 /// The pairs of nodes that flows connect, each in both directions.
 #[must_use]

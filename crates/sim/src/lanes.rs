@@ -87,14 +87,14 @@ impl<'a> Lanes<'a> {
             let answer = match (receivers.get(&to), self.routes.known_route(to, from)?) {
                 (Some(receive), Some(back)) => {
                     let name = named(*receive, from);
-                    let (wire, draw) = (self.routes.sync_lane(back, &name)?, Draw::new(seed, &name));
+                    let (wire, draw) = (self.routes.sync_lane(back, &name), Draw::new(seed, &name));
                     let wire = LaneWire { wire, then: MessageEffect::Answered, draw, ends: None };
                     Some(self.lane(*receive, to, from, wire, 1))
                 }
                 _ => None,
             };
             let name = named(*task, to);
-            let (wire, draw) = (self.routes.sync_lane(route, &name)?, Draw::new(seed, &name));
+            let (wire, draw) = (self.routes.sync_lane(route, &name), Draw::new(seed, &name));
             let wire = LaneWire { wire, then: MessageEffect::Answer { lane: answer }, draw, ends: None };
             self.lane(*task, from, to, wire, 1);
         }

@@ -30,8 +30,8 @@ mod world;
 pub mod worst;
 
 use takt_log::{Kind, KindSet, Sink};
-use takt_model::{ActualDelay, Arrival, Auto, Bytes, Exec, NodeId, Span, System, TaskId, Time, flows};
-use takt_net::{EgressError, LinkError, PortError, SYNC_SEALED, TimeTableError};
+use takt_model::{ActualDelay, Arrival, Auto, Exec, NodeId, Span, System, TaskId, Time, flows};
+use takt_net::{EgressError, LinkError, PortError, TimeTableError};
 use takt_policy::{Clusters, CyclicExecutive, CyclicSpec, Dispatcher, PolicyError, Times};
 use thiserror::Error;
 
@@ -87,9 +87,6 @@ pub const BACKLOG_MAX: usize = 1 << 20;
 /// node. Others are dropped.
 pub const MESSAGES_MAX: usize = 1 << 16;
 
-/// A message of `clock.sync` on an Ethernet's wire. UDP, IPv4, header, checksum, preamble and gap have 66 bytes.
-pub const SYNC_FRAME: Bytes = Bytes::new(SYNC_SEALED as u64 + 66);
-
 /// Why a simulation cannot begin or go on.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum SimError {
@@ -101,17 +98,6 @@ pub enum SimError {
     NoLink {
         /// The sending node.
         node: String,
-    },
-    /// A token bucket that no message about clocks passes.
-    #[error(
-        "node \"{node}\" sends messages of clock.sync, which have {SYNC_FRAME}, and its token bucket holds {burst}; \
-         give link.bucket a burst of {SYNC_FRAME} or more"
-    )]
-    SmallBucket {
-        /// The sending node.
-        node: String,
-        /// What its bucket holds.
-        burst: Bytes,
     },
     /// Networks that do not agree.
     #[error(

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use takt_model::flows::SYNC_FRAME;
 use takt_model::{
     ActualDelay, Auto, Bucket, Bytes, Cross, Draw, NodeId, PortId, Probability, Span, System, draw::Purpose,
 };
@@ -12,7 +13,7 @@ use takt_net::{
 };
 
 use crate::network::{LaneProperties, Network, Queue, Route};
-use crate::{MESSAGES_MAX, SYNC_FRAME, SimError};
+use crate::{MESSAGES_MAX, SimError};
 
 /// The link and the ports between two nodes.
 struct NodePath {
@@ -116,16 +117,8 @@ impl<'a> Routes<'a> {
 
     /// The lane of messages of `clock.sync` by this route. Like those of a live node they are no replies, and have no
     /// deadline. `name` is that of their draws.
-    pub(crate) fn sync_lane(&mut self, route: u32, name: &str) -> Result<u32, SimError> {
-        let system = self.system;
-        if let Some(egress) = self.network.routes[route as usize].egress {
-            let spec = &system.nodes[self.egresses[egress as usize].0.index()];
-            let bucket = spec.link.and_then(|link| link.bucket);
-            if let Some(Bucket { burst, .. }) = bucket.filter(|bucket| bucket.burst < SYNC_FRAME) {
-                return Err(SimError::SmallBucket { node: spec.name.clone(), burst });
-            }
-        }
-        Ok(self.lane(route, name, SYNC_FRAME, None, false))
+    pub(crate) fn sync_lane(&mut self, route: u32, name: &str) -> u32 {
+        self.lane(route, name, SYNC_FRAME, None, false)
     }
 
     /// The lane of messages of this size by this route. `name` is that of their draws. A message releases a job that is

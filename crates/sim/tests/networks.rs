@@ -267,14 +267,6 @@ fn exchanges_of_clocks_go_through_the_bucket_of_messages() {
     let link = Link { bucket, replies, ..Link::at(MEGABYTE) };
     let held = "n0 1002 to 1612 2002 to 5412, n1 1002 to 1212 2002 to 2212, put 1002 to 1402";
     assert_eq!(exchanges_on(5_000, link), held);
-    let mut system = exchanges(5_000);
-    system.flows[0].size = Bytes::new(100);
-    let small = Bytes::new(209);
-    let bucket = Some(Bucket { burst: small, rate: MEGABYTE });
-    system.nodes[0].link = Some(Link { bucket, ..Link::at(MEGABYTE) });
-    let error = simulate(&system, &SimOptions::default(), &mut Vec::new()).expect_err("a small bucket");
-    assert_eq!(error, SimError::SmallBucket { node: "n0".into(), burst: small });
-    assert!(error.to_string().contains("give link.bucket a burst of 210B or more"), "{error}");
 }
 
 /// A port only on the way from the first node to the second. The request is there at 2012 us, after a receiving job.

@@ -1,7 +1,7 @@
 //! `size` for networks: shares of bandwidth and the delays that go with them, of a System.
 
 use serde::Serialize;
-use takt_model::flows;
+use takt_model::flows::{self, SYNC_FRAME};
 use takt_model::{Auto, Bucket, Bytes, Cross, Late, Network, NetworkId, NodeId, NodeSpec, PortId, Rate, Span, System};
 use thiserror::Error;
 
@@ -13,8 +13,6 @@ use crate::report::{as_ns, as_ns_or_null};
 
 /// The largest frame of other traffic that shares are reckoned with: of Ethernet, preamble and gap included.
 pub const OTHER_FRAME: u64 = 1_538;
-/// A sealed message of `clock.sync` on an Ethernet's wire, in bytes: 144 in UDP, and 66 of headers, preamble and gap.
-pub const SYNC_FRAME: u64 = 210;
 
 /// A node's share of the network.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -290,7 +288,7 @@ fn sync_messages(system: &System, distributed: &Distributed, wanted: Span) -> Ve
         };
         [(bounds[node].0, 1), (answer(), 3)].map(|(jitter, periods)| {
             let jitter = jitter.unwrap_or(longest.saturating_mul(periods));
-            OutgoingFlow { node, to: peer, gap, jitter, size: SYNC_FRAME }
+            OutgoingFlow { node, to: peer, gap, jitter, size: SYNC_FRAME.get() }
         })
     };
     flows::neighbours(system).into_iter().flat_map(both).collect()

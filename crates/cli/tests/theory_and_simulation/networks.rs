@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use super::flows::{events, observe, random_network, within};
 use super::*;
-use takt_analysis::distributed::network::{SYNC_FRAME, SizedNetwork, assume_delay, size_network};
+use takt_analysis::distributed::network::{SizedNetwork, assume_delay, size_network};
 use takt_analysis::distributed::shares::Weigh;
 use takt_log::{Event, JobKey};
-use takt_model::flows::Role;
+use takt_model::flows::{Role, SYNC_FRAME};
 
 const MBIT: u64 = 1_000_000;
 
@@ -17,8 +17,7 @@ const MBIT: u64 = 1_000_000;
 fn a_message_about_clocks_has_the_size_that_shares_count() {
     // UDP and IPv4, then Ethernet: header, checksum, preamble and gap.
     let headers = 8 + 20 + 14 + 4 + 8 + 12;
-    assert_eq!(SYNC_FRAME, takt_net::SYNC_SEALED as u64 + headers);
-    assert_eq!(SYNC_FRAME, takt_sim::SYNC_FRAME.get());
+    assert_eq!(SYNC_FRAME.get(), takt_net::SYNC_SEALED as u64 + headers);
 }
 
 /// A link with another order, late rule, bucket or background traffic than usual in about half of all cases.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Check, Part};
+use crate::flows::{self, SYNC_FRAME};
 use crate::system::{ActualDelay, Auto, Bucket, Flow, Network, NodeId};
 use crate::units::{Bytes, Rate};
 
@@ -179,6 +180,18 @@ impl Check<'_> {
                 self.owner(part),
                 flow.name,
                 flow.size
+            );
+            self.error(part, burst, message);
+        } else if system.clock.sync.is_some()
+            && takes(false)
+            && bucket.burst < SYNC_FRAME
+            && flows::neighbours(system).iter().any(|(from, _)| from.index() == node)
+            && !self.bad(part, &[burst])
+        {
+            let message = format!(
+                "{burst} {} of {} is smaller than a message of clock.sync, which has {SYNC_FRAME}; give at least that",
+                bucket.burst,
+                self.owner(part)
             );
             self.error(part, burst, message);
         }
