@@ -74,7 +74,13 @@ fn is_inside(system: &System, task: usize, component: u32) -> bool {
 }
 
 fn random_system(dice: &mut Dice) -> System {
-    let mut system = System::local(1, dice.pick(&Builtin::ALL), Vec::new());
+    let mut system = System::local(1, Builtin::Edf, Vec::new());
+    system.strategies = (0..2).map(|i| random::levels_by_value(dice, &format!("own{i}"))).collect();
+    let strategy = |dice: &mut Dice| {
+        let own = dice.chance(25).then(|| StrategyRef::Own(StrategyId(dice.roll(0, 1) as u32)));
+        own.unwrap_or_else(|| StrategyRef::Builtin(dice.pick(&Builtin::ALL)))
+    };
+    system.nodes[0].strategy = strategy(dice);
     // Powers of two keep the bandwidths of `grub` exact.
     let periods = if dice.chance(50) { vec![4, 8, 16] } else { vec![3, 4, 5, 6, 8, 10] };
     let rules: Vec<ServerRule> =
@@ -86,7 +92,7 @@ fn random_system(dice: &mut Dice) -> System {
         let rule = if mixed { dice.pick(&rules) } else { only };
         let mut component = Component::new(&format!("c{i}"), NodeId(0), rule);
         let period = dice.pick(&periods);
-        component.strategy = StrategyRef::Builtin(dice.pick(&Builtin::ALL));
+        component.strategy = strategy(dice);
         (component.period, component.budget) =
             (Auto::Value(Span::from_ns(period)), Auto::Value(dice.ns(1, period.div_ceil(2))));
         component.quantum = (grid > 0 && dice.chance(70)).then(|| Span::from_ns(grid));
@@ -100,6 +106,7 @@ fn random_system(dice: &mut Dice) -> System {
         task.offset = dice.ns(0, 5);
         task.priority = Some(dice.roll(1, 3) as u32);
         task.criticality = dice.pick(&[Criticality::High, Criticality::Low]);
+        task.importance = dice.roll(0, 2) as u32;
         task.deadline = if dice.chance(30) { dice.ns(1, period) } else { task.deadline };
         let inside = dice.chance(85).then(|| ComponentId(dice.roll(0, system.components.len() as u64 - 1) as u32));
         task.component = inside;

@@ -269,6 +269,7 @@ impl Account {
             relative_deadline: self.period,
             priority,
             criticality: Criticality::High,
+            importance: 0,
         }
     }
 
@@ -423,7 +424,7 @@ impl Reference<'_> {
             Entry::Job(at) => (Contender::of_job(self.system, &self.jobs[at]), false, self.jobs[at].task),
             Entry::Server(at) => (self.accounts[at].contender(self.system.components[at].priority), true, at),
         };
-        (of.standing(strategy), of.release, is_server, index)
+        (of.standing(self.system, strategy), of.release, is_server, index)
     }
 
     fn quantum(&self, level: Option<usize>) -> Option<u64> {
