@@ -328,3 +328,33 @@ fn a_constant_bandwidth_server_postpones_its_deadline() {
         ["p ####...####....####..", "x ....###....#.........", "y .............##....#.", "S ....$$$....$.$$....$.",]
     );
 }
+
+/// The example under "How it works" in Zephyr's documentation of its constant bandwidth server (pull request 83601 of
+/// zephyrproject-rtos/zephyr). The server is alone, with 3 s every 7 s. Here 1 ns is a tenth of a second. At 8 s it
+/// keeps its budget of 1 s, as 1/7 < 3/7. At 16 s it has 2.7 s until 22 s, which is more than its share.
+#[test]
+fn a_constant_bandwidth_server_compares_its_budget_with_its_share_when_work_comes() {
+    let mut system = System::local(1, Builtin::Edf, Vec::new());
+    let jobs = [("a", 10, 1_000, 20), ("b", 10, 1_000, 30), ("c", 80, 1_000, 13), ("d", 160, 1_000, 10)];
+    domain(&mut system, ("S", ServerRule::Cbs, 70, 30), Builtin::Fifo, &jobs);
+    let Schedule { units, changes } = schedule(&system, 200);
+    let runs = |task: usize| {
+        let all: Vec<usize> = (0..units.len()).filter(|at| units[*at].task == Some(task)).collect();
+        (all[0], all[0] + all.len())
+    };
+    assert_eq!([0, 1, 2, 3].map(runs), [(10, 30), (30, 60), (80, 93), (160, 170)]);
+    let full = Event::Replenish { server: 0, budget: Span::from_ns(30) };
+    let (exhaust, idle) = (Event::Exhaust { server: 0 }, Event::ServerIdle { server: 0 });
+    let expected = [
+        (10, full),
+        (40, exhaust),
+        (40, full),
+        (60, idle),
+        (90, exhaust),
+        (90, full),
+        (93, idle),
+        (160, full),
+        (170, idle),
+    ];
+    assert_eq!(changes, expected);
+}
