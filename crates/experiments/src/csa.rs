@@ -22,6 +22,7 @@ mod live;
 mod measure;
 mod open;
 mod tables;
+mod wide;
 mod workload;
 
 const RULES: [ServerRule; 3] = [ServerRule::Ptps, ServerRule::Wcps, ServerRule::Crps];

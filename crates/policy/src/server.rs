@@ -432,3 +432,30 @@ fn is_periodic(rule: ServerRule) -> bool {
 fn is_bandwidth(rule: ServerRule) -> bool {
     matches!(rule, ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More used parts than places: the last place takes them all, and returns them when the newest part is due.
+    #[test]
+    fn parts_without_a_place_come_back_late_and_never_early() {
+        let (parts, at) = (RETURNS_MAX as u64 + 10, Time::from_ns);
+        let (period, budget) = (Span::from_ns(1_000), Span::from_ns(2 * parts));
+        let mut server = Server::new(Terms { rule: ServerRule::Sporadic, period, budget }, Time::ZERO);
+        for part in 0..parts {
+            server.update(at(4 * part), true, |_| {});
+            assert_eq!(server.charge(Span::from_ns(2), RATE_ONE), Span::from_ns(2));
+            server.update(at(4 * part + 2), false, |_| {});
+        }
+        assert_eq!((server.left(), server.returns.len()), (Span::ZERO, RETURNS_MAX));
+        let last = 1_000 + 4 * (parts - 1);
+        for now in 1_000..=last {
+            server.update(at(now), false, |_| {});
+            let due = (now - 1_000) / 4 + 1;
+            let back = if now < last { due.min(RETURNS_MAX as u64 - 1) } else { parts };
+            assert_eq!(server.left(), Span::from_ns(2 * back), "at {now}, when {due} parts are due");
+        }
+        assert_eq!((server.left(), server.next_change()), (budget, Time::MAX));
+    }
+}

@@ -26,7 +26,7 @@ impl Sink for Count {
 }
 
 fn main() {
-    println!("   nodes    flows  virtual      jobs    events   CPU time  a CPU-second  an event   memory");
+    println!("   nodes    flows  virtual      jobs    events   CPU time  wall time  a CPU-second  an event   memory");
     let seconds = option("--seconds").and_then(|n| n.parse::<f64>().ok());
     let flows = option("--flows").and_then(|n| n.parse().ok()).unwrap_or(10);
     match option("--nodes").and_then(|n| n.parse().ok()) {
@@ -47,9 +47,11 @@ fn row(nodes: u32, flows: u32, seconds: f64) {
     let begun = cpu.zip(cpu_seconds()).map_or(wall.elapsed().as_secs_f64(), |(before, after)| after - before);
     let (wall, cpu, mut count) = (Instant::now(), cpu_seconds(), Count(0));
     let done = simulate(&system, &options, &mut count).expect("the system can be simulated");
-    let took = cpu.zip(cpu_seconds()).map_or(wall.elapsed().as_secs_f64(), |(before, after)| after - before);
+    let elapsed = wall.elapsed().as_secs_f64();
+    let took = cpu.zip(cpu_seconds()).map_or(elapsed, |(before, after)| after - before);
     println!(
-        "{nodes:>8} {:>8} {seconds:>6} s {:>8.2} M {:>7.2} M {took:>8.2} s {:>10.3} s {:>6.0} ns {:>6.0} MB \
+        "{nodes:>8} {:>8} {seconds:>6} s {:>8.2} M {:>7.2} M {took:>8.2} s {elapsed:>8.2} s {:>10.3} s {:>6.0} ns \
+         {:>6.0} MB \
          ({begun:.2} s to begin)",
         system.flows.len(),
         done.released as f64 / 1e6,

@@ -1,15 +1,15 @@
-//! Components under servers: the simulator against a slow one, unit by unit, and schedules by hand.
+//! Components under servers: the simulator against a slow one, unit by unit and event by event, and schedules by hand.
 
 mod common;
 
 use common::random::{self, Dice, seeds};
-use common::servers::{Unit, run};
+use common::servers::{Schedule, Unit, changes, run};
 use common::{compare, simulated};
 use takt_log::Event;
 use takt_model::*;
 
-/// The simulated schedule, unit by unit.
-fn units(system: &System, duration: u64) -> Vec<Unit> {
+/// The simulated schedule.
+fn schedule(system: &System, duration: u64) -> Schedule {
     let events = simulated(system, 0, duration);
     let mut units = vec![Unit { task: None, payers: Vec::new() }; duration as usize];
     let mut running: Option<(usize, u64)> = None;
@@ -62,7 +62,7 @@ fn units(system: &System, duration: u64) -> Vec<Unit> {
         }
     }
     units.iter_mut().for_each(|unit| unit.payers.sort_unstable());
-    units
+    Schedule { units, changes: changes(events.into_iter()) }
 }
 
 /// Whether a task stands in a component, at whatever depth.
@@ -71,7 +71,13 @@ fn is_inside(system: &System, task: usize, component: u32) -> bool {
 }
 
 fn random_system(dice: &mut Dice) -> System {
-    let mut system = System::local(1, dice.pick(&Builtin::ALL), Vec::new());
+    let mut system = System::local(1, Builtin::Edf, Vec::new());
+    system.strategies = (0..2).map(|i| random::levels_by_value(dice, &format!("own{i}"))).collect();
+    let strategy = |dice: &mut Dice| {
+        let own = dice.chance(25).then(|| StrategyRef::Own(StrategyId(dice.roll(0, 1) as u32)));
+        own.unwrap_or_else(|| StrategyRef::Builtin(dice.pick(&Builtin::ALL)))
+    };
+    system.nodes[0].strategy = strategy(dice);
     // Powers of two keep the bandwidths of `grub` exact.
     let periods = if dice.chance(50) { vec![4, 8, 16] } else { vec![3, 4, 5, 6, 8, 10] };
     let rules: Vec<ServerRule> =
@@ -83,7 +89,7 @@ fn random_system(dice: &mut Dice) -> System {
         let rule = if mixed { dice.pick(&rules) } else { only };
         let mut component = Component::new(&format!("c{i}"), NodeId(0), rule);
         let period = dice.pick(&periods);
-        component.strategy = StrategyRef::Builtin(dice.pick(&Builtin::ALL));
+        component.strategy = strategy(dice);
         (component.period, component.budget) =
             (Auto::Value(Span::from_ns(period)), Auto::Value(dice.ns(1, period.div_ceil(2))));
         component.quantum = (grid > 0 && dice.chance(70)).then(|| Span::from_ns(grid));
@@ -97,6 +103,7 @@ fn random_system(dice: &mut Dice) -> System {
         task.offset = dice.ns(0, 5);
         task.priority = Some(dice.roll(1, 3) as u32);
         task.criticality = dice.pick(&[Criticality::High, Criticality::Low]);
+        task.importance = dice.roll(0, 2) as u32;
         task.deadline = if dice.chance(30) { dice.ns(1, period) } else { task.deadline };
         let inside = dice.chance(85).then(|| ComponentId(dice.roll(0, system.components.len() as u64 - 1) as u32));
         task.component = inside;
@@ -117,14 +124,27 @@ fn random_system(dice: &mut Dice) -> System {
     system
 }
 
+/// Whether returns of sporadic budgets may depend on the instants of updates. Under a quantum a server may pay after
+/// its work is done. If a period has passed since it became active, this part comes back at the next update.
+fn returns_by_instants(system: &System) -> bool {
+    let first = system.components.iter().map(|component| component.server);
+    let mut rules = first.chain(system.switches.iter().filter_map(|switch| switch.server));
+    let has_quantum = system.components.iter().any(|component| component.quantum.is_some());
+    has_quantum && rules.any(|rule| rule == ServerRule::Sporadic)
+}
+
 #[test]
 fn random_hierarchies_run_as_the_reference_says() {
     for seed in seeds(4_000) {
         let mut dice = Dice::new(seed);
         let system = random_system(&mut dice);
         let duration = dice.roll(30, 90);
+        let (fast, slow) = (schedule(&system, duration), run(&system, duration));
         let replay = format!("TAKT_SEED={seed} TAKT_CASES=1 cargo test -p takt-sim --test components");
-        compare(&system, &units(&system, duration), &run(&system, duration), &replay);
+        compare(&system, &fast.units, &slow.units, &replay);
+        if !returns_by_instants(&system) {
+            compare(&system, &fast.changes, &slow.changes, &replay);
+        }
     }
 }
 
@@ -151,7 +171,7 @@ fn domain(
 
 /// A row for each task, `#` where it runs, and for each server, `$` where it pays.
 fn chart(system: &System, duration: u64) -> Vec<String> {
-    let units = units(system, duration);
+    let units = schedule(system, duration).units;
     let row = |name: &str, mark: char, has: &dyn Fn(&Unit) -> bool| {
         format!("{name} {}", units.iter().map(|unit| if has(unit) { mark } else { '.' }).collect::<String>())
     };
@@ -283,4 +303,34 @@ fn a_constant_bandwidth_server_postpones_its_deadline() {
         chart(&system, 21),
         ["p ####...####....####..", "x ....###....#.........", "y .............##....#.", "S ....$$$....$.$$....$.",]
     );
+}
+
+/// The example under "How it works" in Zephyr's documentation of its constant bandwidth server (pull request 83601 of
+/// zephyrproject-rtos/zephyr). The server is alone, with 3 s every 7 s. Here 1 ns is a tenth of a second. At 8 s it
+/// keeps its budget of 1 s, as 1/7 < 3/7. At 16 s it has 2.7 s until 22 s, which is more than its share.
+#[test]
+fn a_constant_bandwidth_server_compares_its_budget_with_its_share_when_work_comes() {
+    let mut system = System::local(1, Builtin::Edf, Vec::new());
+    let jobs = [("a", 10, 1_000, 20), ("b", 10, 1_000, 30), ("c", 80, 1_000, 13), ("d", 160, 1_000, 10)];
+    domain(&mut system, ("S", ServerRule::Cbs, 70, 30), Builtin::Fifo, &jobs);
+    let Schedule { units, changes } = schedule(&system, 200);
+    let runs = |task: usize| {
+        let all: Vec<usize> = (0..units.len()).filter(|at| units[*at].task == Some(task)).collect();
+        (all[0], all[0] + all.len())
+    };
+    assert_eq!([0, 1, 2, 3].map(runs), [(10, 30), (30, 60), (80, 93), (160, 170)]);
+    let full = Event::Replenish { server: 0, budget: Span::from_ns(30) };
+    let (exhaust, idle) = (Event::Exhaust { server: 0 }, Event::ServerIdle { server: 0 });
+    let expected = [
+        (10, full),
+        (40, exhaust),
+        (40, full),
+        (60, idle),
+        (90, exhaust),
+        (90, full),
+        (93, idle),
+        (160, full),
+        (170, idle),
+    ];
+    assert_eq!(changes, expected);
 }

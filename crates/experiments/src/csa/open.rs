@@ -1,14 +1,14 @@
 //! What [CSA VI] leaves open: dependent tasks, and several CPUs.
 //!
 //! The workloads are those of Section IV-B, in pairs. Chains lead from each domain to the next. On two
-//! CPUs the servers of a pair are bound to a CPU each, or share both.
+//! CPUs the servers of a pair are bound to a CPU each, or share both. [`wide`] has domains that use both at once.
 
 use takt_model::generate::Random;
 use takt_model::{Builtin, ComponentId, Placement, ServerRule, Span, System, Task, TaskId, named};
 
 use super::measure::{Responsiveness, miss_ratio, run_system};
 use super::workload::{Domain, Domains, interface, synthetic};
-use super::{Ordered, RANGES, RULES, by_rule, needs_time, percent, shown, size};
+use super::{Ordered, RANGES, RULES, by_rule, needs_time, percent, shown, size, wide};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::findings::{Comparison, Findings, Row, SIMULATED};
@@ -177,6 +177,7 @@ pub(super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
         (!context.stopped()).then_some(bound == alone),
     );
     needs_time(claim, duration);
+    wide::reproduce(context, count, duration, &mut findings)?;
     findings.differences = vec![
         "The paper plans dependent tasks and several CPUs, and has neither. All values are simulated here.".to_owned(),
         "A job of a chain is released when the job before it completes, and its deadline counts from then. Interfaces \
@@ -185,6 +186,9 @@ pub(super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
         "All tasks of a chain have the period of its first task. Each keeps its utilisation.".to_owned(),
         "On two CPUs the domains are those of two workloads. Each domain has one server, so it never runs on both CPUs \
          at once. Where servers share the CPUs they decide at any instant: on a grid they would lend nothing."
+            .to_owned(),
+        "Domains that run on both CPUs at once have two servers each. They are other workloads, which need less, so \
+         that takt check proves them."
             .to_owned(),
     ];
     Ok(findings)

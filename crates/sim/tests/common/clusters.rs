@@ -170,14 +170,15 @@ impl World<'_> {
         let mut entries = Vec::new();
         for (i, _) in self.system.tasks.iter().enumerate().filter(|(_, task)| inside(task.component)) {
             if let Some(job) = self.jobs.iter().find(|job| job.task == i) {
-                let key = (Contender::of_job(self.system, job).standing(strategy), job.release);
+                let key = (Contender::of_job(self.system, job).standing(self.system, strategy), job.release);
                 entries.push((key, false, i, Entry::Job(i, job.release)));
             }
         }
         for (server, account) in self.accounts.iter().enumerate() {
             let component = &self.system.components[self.homes[server]];
             if inside(component.parent) {
-                let key = (account.contender(component.priority).standing(strategy), account.release);
+                let contender = account.contender(component.priority);
+                let key = (contender.standing(self.system, strategy), account.release);
                 entries.push((key, true, server, Entry::Server(server)));
             }
         }

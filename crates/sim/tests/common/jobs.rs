@@ -1,6 +1,6 @@
 //! Jobs of components in units of 1 ns: what they cost, and what orders them and their servers.
 
-use takt_model::{Builtin, Costs, Criticality, StrategyRef, System};
+use takt_model::{Builtin, Costs, Criticality, Discipline, Filter, Level, Split, Strategy, StrategyRef, System};
 
 use super::reference::work;
 
@@ -84,8 +84,9 @@ pub(crate) struct Contender {
     pub(crate) period: u64,
     pub(crate) relative_deadline: u64,
     pub(crate) priority: Option<u32>,
-    /// A server is always critical.
+    /// A server is always critical, and has importance 0.
     pub(crate) criticality: Criticality,
+    pub(crate) importance: u32,
 }
 
 impl Contender {
@@ -99,12 +100,16 @@ impl Contender {
             relative_deadline: task.deadline.as_ns(),
             priority: task.priority,
             criticality: task.criticality,
+            importance: task.importance,
         }
     }
 
     /// Its level, and its key within the level. The least goes first.
-    pub(crate) fn standing(&self, strategy: StrategyRef) -> (u64, i64) {
-        let StrategyRef::Builtin(strategy) = strategy else { panic!("a named strategy") };
+    pub(crate) fn standing(&self, system: &System, strategy: StrategyRef) -> (u64, i64) {
+        let strategy = match strategy {
+            StrategyRef::Builtin(strategy) => strategy,
+            StrategyRef::Own(id) => return self.standing_by_levels(&system.strategies[id.index()]),
+        };
         let (release, deadline) = (self.release as i64, self.deadline as i64);
         let latest_start = deadline - self.remaining as i64;
         let is_low = self.criticality == Criticality::Low;
@@ -120,16 +125,51 @@ impl Contender {
             Builtin::Fifo => (0, release),
         }
     }
+
+    /// The same for preemptive levels that take tasks and servers by their values.
+    fn standing_by_levels(&self, strategy: &Strategy) -> (u64, i64) {
+        let takes = |level: &Level| match level.filter {
+            Filter::Rest => true,
+            Filter::Named(_) => panic!("levels by name"),
+            Filter::Where { criticality, importance, priority } => {
+                criticality.is_none_or(|wanted| self.criticality == wanted)
+                    && importance.is_none_or(|wanted| self.importance == wanted)
+                    && (priority.is_none() || self.priority == priority)
+            }
+        };
+        let place = strategy.levels.iter().position(takes).expect("a level takes it");
+        let level = &strategy.levels[place];
+        let part = match level.split {
+            Split::None => 0,
+            Split::Priority => u64::from(self.priority.expect("a priority")),
+            Split::Period => self.period,
+            Split::Deadline => self.relative_deadline,
+            Split::Criticality => u64::from(self.criticality == Criticality::Low),
+            Split::Importance => u64::from(u32::MAX - self.importance),
+        };
+        let key = match level.discipline {
+            Discipline::Fifo => self.release as i64,
+            Discipline::Deadline => self.deadline as i64,
+            Discipline::Laxity => self.deadline as i64 - self.remaining as i64,
+            Discipline::Gel { .. } => panic!("constants by name"),
+        };
+        ((place as u64) << 32 | part, key)
+    }
 }
 
 /// Whether laxities are compared now though nothing happens. A system without laxities is decided anew in every unit,
 /// for there a decision does not depend on its instant.
 pub(crate) fn compares(system: &System, now: u64) -> bool {
-    let by_laxity = [Builtin::Mlf, Builtin::Muf, Builtin::RmsMlf].map(StrategyRef::Builtin);
+    let by_laxity = |strategy: StrategyRef| match strategy {
+        StrategyRef::Builtin(builtin) => matches!(builtin, Builtin::Mlf | Builtin::Muf | Builtin::RmsMlf),
+        StrategyRef::Own(id) => {
+            system.strategies[id.index()].levels.iter().any(|level| level.discipline == Discipline::Laxity)
+        }
+    };
     let of_components = system.components.iter().map(|component| component.strategy);
     let mut strategies = of_components.chain([system.nodes[0].strategy]);
     match system.nodes[0].laxity_quantum {
         Some(quantum) => now.is_multiple_of(quantum.as_ns()),
-        None => !strategies.any(|strategy| by_laxity.contains(&strategy)),
+        None => !strategies.any(by_laxity),
     }
 }

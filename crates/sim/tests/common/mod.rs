@@ -47,11 +47,12 @@ pub(crate) fn streams(system: &System, seed: u64, duration: u64) -> Vec<(NodeId,
     events.into_iter().map(|(stream, at, event)| (NodeId(stream), at.as_ns(), event)).collect()
 }
 
-/// Fails at the first unit in which the simulator and the reference differ.
+/// Fails at the first unit or event in which the simulator and the reference differ.
 pub(crate) fn compare<T: PartialEq + std::fmt::Debug>(system: &System, fast: &[T], slow: &[T], replay: &str) {
-    if let Some(at) = (0..fast.len()).find(|at| fast[*at] != slow[*at]) {
-        let (system, before) = (takt_model::file::write(system), &slow[at.saturating_sub(6)..at]);
-        let (fast, slow) = (&fast[at], &slow[at]);
+    if let Some(at) = (0..fast.len().max(slow.len())).find(|at| fast.get(*at) != slow.get(*at)) {
+        let system = takt_model::file::write(system);
+        let before = &slow[at.saturating_sub(6).min(slow.len())..at.min(slow.len())];
+        let (fast, slow) = (fast.get(at), slow.get(at));
         panic!("{replay}\n{system}\nat {at}: simulator {fast:?}\nreference {slow:?}\nbefore: {before:?}");
     }
 }

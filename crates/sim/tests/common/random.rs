@@ -260,6 +260,35 @@ fn own_strategy(dice: &mut Dice, system: &System, number: usize) -> Strategy {
     Strategy { name: format!("own{number}"), levels }
 }
 
+/// A strategy of two or three preemptive levels, which take tasks and servers by their values.
+pub(crate) fn levels_by_value(dice: &mut Dice, name: &str) -> Strategy {
+    let level = |dice: &mut Dice, filter: Filter| {
+        let discipline = dice.pick(&[Discipline::Fifo, Discipline::Deadline, Discipline::Laxity]);
+        let split = dice.pick(&[
+            Split::None,
+            Split::None,
+            Split::Priority,
+            Split::Period,
+            Split::Deadline,
+            Split::Criticality,
+            Split::Importance,
+        ]);
+        Level { split, ..Level::new(filter, discipline) }
+    };
+    let mut levels = Vec::new();
+    for _ in 0..dice.roll(1, 2) {
+        let (mut criticality, mut importance, mut priority) = (None, None, None);
+        match dice.roll(0, 2) {
+            0 => criticality = Some(dice.pick(&[Criticality::High, Criticality::Low])),
+            1 => importance = Some(dice.roll(0, 1) as u32),
+            _ => priority = Some(dice.roll(1, 3) as u32),
+        }
+        levels.push(level(dice, Filter::Where { criticality, importance, priority }));
+    }
+    levels.push(level(dice, Filter::Rest));
+    Strategy { name: name.to_owned(), levels }
+}
+
 fn level(dice: &mut Dice, system: &System, filter: Filter) -> Level {
     let discipline = match dice.roll(0, 3) {
         0 => Discipline::Fifo,

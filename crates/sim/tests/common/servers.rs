@@ -1,5 +1,6 @@
 //! A slow, obvious hierarchy of servers on one CPU, in units of 1 ns.
 
+use takt_log::Event;
 use takt_model::{Auto, ComponentId, Criticality, ServerRule, Span, System};
 
 use super::jobs::{Contender, Job, compares, costs, release_all};
@@ -11,6 +12,44 @@ pub(crate) const ONE: u128 = 1 << 32;
 pub(crate) struct Unit {
     pub(crate) task: Option<usize>,
     pub(crate) payers: Vec<usize>,
+}
+
+/// Every unit of time, and the changes of servers' budgets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Schedule {
+    pub(crate) units: Vec<Unit>,
+    pub(crate) changes: Vec<(u64, Event)>,
+}
+
+/// The changes of servers' budgets, with their times. Those of one instant stand in the order of the servers, and those
+/// of one server in the order in which they happened.
+pub(crate) fn changes(events: impl Iterator<Item = (u64, Event)>) -> Vec<(u64, Event)> {
+    let server = |event: &Event| match *event {
+        Event::Replenish { server, .. } | Event::Exhaust { server } | Event::ServerIdle { server } => Some(server),
+        _ => None,
+    };
+    let mut changes: Vec<(u64, Event)> = events.filter(|(_, event)| server(event).is_some()).collect();
+    changes.sort_by_key(|(at, event)| (*at, server(event)));
+    changes
+}
+
+/// What an update changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    /// It has this budget now.
+    Replenished(u64),
+    /// It has no work any more, or gives up its budget without work.
+    Idle,
+}
+
+impl Change {
+    fn event(self, server: usize) -> Event {
+        let server = server as u32;
+        match self {
+            Change::Replenished(budget) => Event::Replenish { server, budget: Span::from_ns(budget) },
+            Change::Idle => Event::ServerIdle { server },
+        }
+    }
 }
 
 pub(crate) struct Account {
@@ -60,14 +99,16 @@ pub(crate) struct Reference<'a> {
     news: bool,
     /// The running job and the paying servers, until something happens.
     choice: (Option<usize>, Vec<usize>),
+    /// The changes of budgets so far.
+    changes: Vec<(u64, Event)>,
 }
 
 pub(crate) fn value(of: Auto<Span>) -> u64 {
     of.given().expect("sized").as_ns()
 }
 
-/// Every unit of `duration`, for tasks that are strictly periodic and always need their WCET.
-pub(crate) fn run(system: &System, duration: u64) -> Vec<Unit> {
+/// The schedule of `duration`, for tasks that are strictly periodic and always need their WCET.
+pub(crate) fn run(system: &System, duration: u64) -> Schedule {
     let accounts = system
         .components
         .iter()
@@ -80,8 +121,10 @@ pub(crate) fn run(system: &System, duration: u64) -> Vec<Unit> {
         now: 0,
         news: true,
         choice: (None, Vec::new()),
+        changes: Vec::new(),
     };
-    (0..duration).map(|now| reference.unit(now)).collect()
+    let units = (0..duration).map(|now| reference.unit(now)).collect();
+    Schedule { units, changes: changes(reference.changes.into_iter()) }
 }
 
 pub(crate) fn account((rule, period, full): (ServerRule, u64, u64), now: u64) -> Account {
@@ -105,12 +148,18 @@ pub(crate) fn account((rule, period, full): (ServerRule, u64, u64), now: u64) ->
 }
 
 impl Account {
-    /// Brings it to `now`, where it has work or not.
-    pub(crate) fn update(&mut self, now: u64, work: bool) {
+    /// Brings it to `now`, where it has work or not. Returns the changes, in order.
+    pub(crate) fn update(&mut self, now: u64, work: bool) -> Vec<Change> {
         let account = self;
+        let mut changes = Vec::new();
         let over = account.period_is_over(now);
         if let Some(terms) = account.pending.filter(|_| over) {
+            let had_budget = account.left > 0;
             *account = self::account(terms, now);
+            // A periodic server has its first budget below.
+            if !account.is_periodic() && (had_budget || account.left > 0) {
+                changes.push(account.replenished());
+            }
         }
         let closing = account.pending.is_some();
         let full = u128::from(account.full) * ONE;
@@ -121,6 +170,9 @@ impl Account {
                     let returned: u64 = due.map(|(_, part)| part).sum();
                     account.returns.retain(|(at, _)| *at > now);
                     account.left += u128::from(returned) * ONE;
+                    if returned > 0 {
+                        changes.push(account.replenished());
+                    }
                     account.active &= work && account.left > 0 && returned == 0;
                     if !account.active {
                         account.returns.push((account.since + account.period, account.used));
@@ -140,6 +192,7 @@ impl Account {
                 if account.left == 0 && account.deadline > 0 && !throttled {
                     (account.left, account.release) = (full, now);
                     account.deadline += account.period;
+                    changes.push(account.replenished());
                 }
                 if work && !account.had_work {
                     let room = u128::from(account.deadline.saturating_sub(now));
@@ -151,6 +204,7 @@ impl Account {
                     if fresh && !closing {
                         (account.left, account.release) = (full, now);
                         account.deadline = now + account.period;
+                        changes.push(account.replenished());
                     }
                     account.counts_until = u64::MAX;
                 }
@@ -163,16 +217,32 @@ impl Account {
                 if (now - account.start).is_multiple_of(account.period) {
                     (account.left, account.release) = (full, now);
                     account.deadline = now + account.period;
+                    changes.push(account.replenished());
                 }
-                if account.rule == ServerRule::Polling && !work {
-                    account.left = 0;
+                if account.rule == ServerRule::Polling && !work && account.left > 0 {
+                    // It is idle, whether it had work before or not.
+                    (account.left, account.had_work) = (0, true);
                 }
             }
         }
+        if account.had_work && !work {
+            changes.push(Change::Idle);
+        }
         account.had_work = work;
         if account.pending.is_some() && account.period_is_over(now) {
-            account.update(now, work);
+            changes.extend(account.update(now, work));
         }
+        changes
+    }
+
+    /// Whether its budget comes at the multiples of its period.
+    fn is_periodic(&self) -> bool {
+        use ServerRule::{Cbs, CbsHard, Grub, Sporadic};
+        !matches!(self.rule, Sporadic | Cbs | CbsHard | Grub)
+    }
+
+    fn replenished(&self) -> Change {
+        Change::Replenished((self.left / ONE) as u64)
     }
 
     pub(crate) fn is_eligible(&self, has_work: impl FnOnce() -> bool) -> bool {
@@ -196,6 +266,7 @@ impl Account {
             relative_deadline: self.period,
             priority,
             criticality: Criticality::High,
+            importance: 0,
         }
     }
 
@@ -272,7 +343,9 @@ impl Reference<'_> {
         for server in inside_out {
             let work = self.wants(Some(server));
             let before = self.accounts[server].state();
-            self.accounts[server].update(now, work);
+            for change in self.accounts[server].update(now, work) {
+                self.changes.push((now, change.event(server)));
+            }
             news |= self.accounts[server].state() != before;
         }
         if news || compares(self.system, now) {
@@ -282,7 +355,10 @@ impl Reference<'_> {
         let rates: Vec<u128> = (0..self.accounts.len()).map(|server| self.rate(server)).collect();
         for server in &payers {
             self.accounts[*server].charge(rates[*server]);
-            self.news |= self.accounts[*server].left == 0;
+            if self.accounts[*server].left == 0 {
+                self.news = true;
+                self.changes.push((now + 1, Event::Exhaust { server: *server as u32 }));
+            }
         }
         payers.sort_unstable();
         let task = ran.map(|job| self.jobs[job].task);
@@ -364,7 +440,7 @@ impl Reference<'_> {
             Entry::Job(at) => (Contender::of_job(self.system, &self.jobs[at]), false, self.jobs[at].task),
             Entry::Server(at) => (self.accounts[at].contender(self.system.components[at].priority), true, at),
         };
-        (of.standing(strategy), of.release, is_server, index)
+        (of.standing(self.system, strategy), of.release, is_server, index)
     }
 
     /// Gives a level the CPU. Returns the running job and adds the payers.
