@@ -99,7 +99,8 @@ pub(crate) enum Verb {
 /// times. "yes" is a proof, "no" has a witness, and "unknown" has a reason.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 schedulable, 1 not schedulable or not proven.
+Exit status: 0 schedulable; 1 not schedulable or not proven; 3 the verdict has no certificate, or --linux charges \
+time beside --sensitivity or --certificate.
 
 Examples:
   takt check robot.toml
