@@ -11,7 +11,8 @@ const SIZES: [usize; 4] = [8, 0, 200, 1];
 const SOURCE: u32 = 1;
 const KIND: u32 = 9;
 
-type Known = Vec<Option<(Vec<u8>, u64)>>;
+/// By value: its bytes and its version.
+type ReplicaState = Vec<Option<(Vec<u8>, u64)>>;
 
 fuzz_target!(|bytes: &[u8]| {
     let replica = Replica::new(SOURCE, KIND, &SIZES);
@@ -28,9 +29,9 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn take(replica: &Replica, payload: &[u8], now: Time) {
-    let (before, known) = (replica.counts(), known(replica));
+    let (before, old) = (replica.counts(), state(replica));
     replica.take_at(SOURCE, KIND, payload, now, now);
-    let (after, then) = (replica.counts(), self::known(replica));
+    let (after, new) = (replica.counts(), state(replica));
     let read = entries(payload);
     if let Some(read) = &read {
         assert_eq!(written(payload, read), payload);
@@ -38,21 +39,21 @@ fn take(replica: &Replica, payload: &[u8], now: Time) {
     let fits = |entry: &Entry<'_>| SIZES.get(entry.value).is_some_and(|size| entry.bytes.len() <= *size);
     let Some(read) = read.filter(|read| !read.is_empty() && read.iter().all(fits)) else {
         assert_eq!((after.malformed, after.applied, after.old), (before.malformed + 1, before.applied, before.old));
-        assert_eq!(then, known);
+        assert_eq!(new, old);
         return;
     };
     assert_eq!(after.malformed, before.malformed);
     assert_eq!(after.applied + after.old, before.applied + before.old + read.len() as u64);
-    for (value, (then, before)) in then.iter().zip(&known).enumerate() {
+    for (value, (new, old)) in new.iter().zip(&old).enumerate() {
         let of = |entry: &&Entry<'_>| entry.value == value;
-        // The first of the newest, if it is not what was known.
+        // The first of the newest, if it is not the old one.
         let newest = read.iter().filter(of).rev().max_by_key(|entry| entry.version);
         let newest = newest.map(|entry| (entry.bytes.to_vec(), entry.version));
-        assert!(then == before || *then == newest, "{value}: {before:?}, {then:?}");
+        assert!(new == old || *new == newest, "{value}: {old:?}, {new:?}");
     }
 }
 
-fn known(replica: &Replica) -> Known {
+fn state(replica: &Replica) -> ReplicaState {
     let value =
         |values: &takt_dispatch::event::Values, value| values.get(value).map(|it| (it.bytes.to_vec(), it.version));
     replica.view(|values| (0..SIZES.len()).map(|at| value(values, at)).collect())

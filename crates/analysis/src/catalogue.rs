@@ -93,7 +93,7 @@ tests! {
     Opa => { "opa", Exact,
         "Finds priorities under which every deadline is met, or shows that there are none; the figure \
          \"priorities\" holds them. It decides nothing about the given priorities.",
-        "one CPU, fixed priorities, no chains",
+        "one CPU, all levels fifo, no chains, no sections that nothing preempts",
         "O(n^2) response-time analyses",
         "N. C. Audsley: On Priority Assignment in Fixed Priority Scheduling, IPL 79(1), 2001" }
     /// Goossens, Funk and Baruah's density bound.
@@ -114,7 +114,8 @@ tests! {
     Bcl => { "bcl", Sufficient,
         "Bounds what others execute between a job's release and its deadline, under global EDF or global fixed \
          priorities.",
-        "several CPUs that every task may use, edf or all levels fifo, deadline <= period, no blocking",
+        "several CPUs that every task may use, edf or all levels fifo, no blocking; deadline <= period under edf, \
+         and a longer one is cut to the period under fixed priorities",
         "O(n^2)",
         "M. Bertogna, M. Cirinei, G. Lipari: Improved Schedulability Analysis of EDF on Multiprocessor \
          Platforms, ECRTS 2005, Theorem 7; fixed priorities: OPODIS 2005" }
@@ -122,7 +123,8 @@ tests! {
     BclIterative => { "bcl-iterative", Sufficient,
         "bcl with feedback: each round uses the slack that the round before proved; accepts every set that bcl \
          accepts, and bounds response times.",
-        "several CPUs that every task may use, edf or all levels fifo, deadline <= period, no blocking",
+        "several CPUs that every task may use, edf or all levels fifo, no blocking; deadline <= period under edf, \
+         and a longer one is cut to the period under fixed priorities",
         "O(n^2) a round, mostly a handful of rounds",
         "M. Bertogna, M. Cirinei, G. Lipari: Schedulability Analysis of Global Scheduling Algorithms on \
          Multiprocessor Platforms, TPDS 20(4), 2009, Theorems 6 and 9" }
@@ -130,14 +132,15 @@ tests! {
     DaLc => { "da-lc", Sufficient,
         "Bounds what more important tasks execute between a job's release and its deadline, when fewer than m \
          of them bring work in, under global fixed priorities; accepts all that bcl accepts.",
-        "several CPUs that every task may use, all levels fifo, deadline <= period, no blocking",
+        "several CPUs that every task may use, all levels fifo, no blocking; a deadline above the period is cut to it",
         "O(n^2)",
         "R. I. Davis, A. Burns: Improved Priority Assignment for Global Fixed Priority Pre-emptive Scheduling \
          in Multiprocessor Real-Time Systems, RTS 47, 2011, Section 4" }
     /// Response-time analysis of several CPUs.
     RtaGlobal => { "rta-global", Sufficient,
         "Bounds response times under global EDF or global fixed priorities; accepts all that bcl-iterative accepts.",
-        "several CPUs that every task may use, edf, or all levels fifo and deadline <= period; no blocking",
+        "several CPUs that every task may use, edf or all levels fifo, no blocking; under fixed priorities a deadline \
+         above the period is cut to it",
         "pseudo-polynomial, O(n^2) terms per round",
         "M. Bertogna, M. Cirinei: Response-Time Analysis for Globally Scheduled Symmetric Multiprocessor \
          Platforms, RTSS 2007, Theorems 5 to 7" }
@@ -145,7 +148,7 @@ tests! {
     RtaLc => { "rta-lc", Sufficient,
         "Bounds response times when fewer than m more important tasks bring work in, under global fixed \
          priorities; accepts all that rta-global and da-lc accept.",
-        "several CPUs that every task may use, all levels fifo, deadline <= period, no blocking",
+        "several CPUs that every task may use, all levels fifo, no blocking; a deadline above the period is cut to it",
         "pseudo-polynomial, O(n^2) terms per round",
         "N. Guan, M. Stigge, W. Yi, G. Yu: New Response Time Bounds for Fixed Priority Multiprocessor \
          Scheduling, RTSS 2009, Theorem 2" }
@@ -170,7 +173,8 @@ tests! {
     /// Exhaustive search.
     Exact => { "exact", Exact,
         "Follows the schedule of periodic tasks from their offsets until it repeats; searches all states of small \
-         sporadic sets, with arrivals on the grid of their times, for a miss.",
+         sporadic sets, with arrivals on the grid of their times, for a miss; no miss is a proof for these only on \
+         a grid of 1 ns.",
         "edf or all levels fifo, tasks without jitter, blocking, costs or predecessors, deadline <= period",
         "100,000 jobs or 20,000 states at most; states are searched only when asked (--test exact, --all)",
         "T. P. Baker, M. Cirinei: Brute-Force Determination of Multiprocessor Schedulability for Sets of \
@@ -193,8 +197,9 @@ tests! {
          Scheduling, RTS 50, 2014; J. Erickson, U. Devi, S. Baruah, ECRTS 2010" }
     /// Partitioning by fit, with a real test per bin.
     Partition => { "partition", Sufficient,
-        "Finds a placement in which every CPU (or cluster) passes its test: rta for fixed priorities, qpa for \
-         EDF, gfb per cluster; first, best, worst or next fit, decreasing utilisation.",
+        "Finds a placement in which every CPU (or cluster) passes a test. On one CPU: qpa for EDF, edf-wcrt for other \
+         deadline levels, else rta. On a cluster: gfb, bcl-iterative or ff-dbf for EDF, rta-lc or bcl-iterative for \
+         fixed priorities. By first, best, worst or next fit, decreasing utilisation, or by an integer program.",
         "partitioned or clustered node",
         "O(n m) tests",
         "S. Dhall, C. L. Liu 1978; D. Oh, S. Son 1995; J. Lopez et al.: Utilization Bounds for EDF Scheduling \
@@ -218,15 +223,16 @@ tests! {
     /// Components under budgets that come before the period's end.
     Edp => { "edp", Sufficient,
         "As prm, with every budget given by the response time that is proven for the server in the level above.",
-        "as prm; fixed priorities above the server, under which it responds before the end of its period",
+        "as prm; a server ptps, wcps, crps, polling or deferrable, whose response is proven to be shorter than its \
+         period",
         "pseudo-polynomial",
         "A. Easwaran, M. Anand, I. Lee: Compositional Analysis Framework Using EDP Resource Models, RTSS 2007" }
     /// Components on several CPUs.
     Mpr => { "mpr", Sufficient,
         "Deadlines of a component that runs on several CPUs at once, under global EDF or global fixed \
          priorities, under the least supply of its servers; bounds response times under fixed priorities.",
-        "a component with cpus > 1, a period and a budget, edf or all levels fifo in it, server ptps, deadline \
-         <= period, no costs, no blocking",
+        "a component with cpus > 1, a period and a budget, edf or all levels fifo in it, server ptps, wcps \
+         or crps, deadline <= period, no costs, no blocking",
         "pseudo-polynomial, a handful of O(n) points a task in practice",
         "I. Shin, A. Easwaran, I. Lee: Hierarchical Scheduling Framework for Virtual Clustering of \
          Multiprocessors, ECRTS 2008, Theorem 1; A. Easwaran, I. Shin, I. Lee, RTS 43, 2009; fixed priorities: here" }

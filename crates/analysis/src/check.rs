@@ -183,21 +183,22 @@ fn restrictions(system: &System, tests: &[TestReport]) -> Vec<String> {
         }
         let span = |key: &str| Span::from_ns(share[key].as_u64().unwrap_or(u64::MAX));
         let how = match share["charged"].as_str() {
-            Some("above") => "before all tasks",
+            Some("above") => "as more important than all tasks",
             Some("share") => "as a server among their deadlines",
             _ => continue,
         };
         let (taken, period, tick) = (span("charged_ns"), span("charged_period_ns"), span("tick_ns"));
         let why = if share["kept"] == json!(true) {
-            "when they wake up, though real-time work leaves them their share".to_owned()
+            "They get it when they wake up, although real-time work leaves them their share".to_owned()
         } else {
             let (most, window) = (span("real_time_ns"), span("window_ns"));
-            format!("for real-time work may take {most} of {window} on a CPU and leave them less than their share")
+            let most = if most == window { "all".to_owned() } else { most.to_string() };
+            format!("Real-time work may take {most} of any {window} of a CPU, which leaves them less than their share")
         };
         warnings.push(format!(
-            "{}: the kernel may give ordinary threads {taken} of each {period} of a CPU (ticks are {tick} apart), \
-             {why}; it is charged, {how}. \
-             Switch it off (docs/reference/tests/linux.md), or state its time as costs.ordinary",
+            "{}: the kernel may give ordinary threads {taken} of each {period} of a CPU (ticks are {tick} apart). \
+             {why}. The time is charged {how}. \
+             Switch this off (docs/reference/tests/linux.md), or state the time as costs.ordinary",
             test.scope
         ));
     }

@@ -99,7 +99,8 @@ pub(crate) enum Verb {
 /// times. "yes" is a proof, "no" has a witness, and "unknown" has a reason.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 schedulable, 1 not schedulable or not proven.
+Exit status: 0 schedulable; 1 not schedulable or not proven; 3 the verdict has no certificate, or --linux charges \
+time beside --sensitivity or --certificate.
 
 Examples:
   takt check robot.toml
@@ -146,9 +147,9 @@ pub(crate) struct Check {
 
     /// Also give the answer of SCHED_DEADLINE's admission control, and charge the time that the
     /// kernel may take for ordinary threads. MACHINE is this machine, or KEY=VALUE,... Its keys are
-    /// cpus, hz (of its ticks), rt-runtime-us (-1: no admission control), rt-period-us, fair-server
-    /// and throttling. Throttling is on or off. The fair server is on, off or starved: it then acts
-    /// only if ordinary threads starve.
+    /// cpus (1 if it is not given), hz (of its ticks), rt-runtime-us (-1: no admission control),
+    /// rt-period-us, fair-server and throttling. Throttling is on or off. The fair server is on, off
+    /// or starved: it then acts only if ordinary threads starve.
     #[arg(long, value_name = "MACHINE", num_args = 0..=1, require_equals = true, default_missing_value = "this")]
     pub(crate) linux: Option<String>,
 

@@ -253,6 +253,11 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&(text + "\n"))
 }
 
+/// The answer in JSON of a verb that writes files and has nothing else to say.
+pub(crate) fn print_files(files: &[String]) -> Result<(), Failure> {
+    print_json(&serde_json::json!({ "files": files }))
+}
+
 /// A line for people, on standard error.
 pub(crate) fn note(text: impl std::fmt::Display) {
     complain(&format!("takt: {text}"));

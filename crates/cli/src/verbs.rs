@@ -26,16 +26,14 @@ mod top;
 mod verify;
 
 use clap::CommandFactory as _;
+use serde_json::json;
 
 use crate::args::{Takt, Verb};
 use crate::failure::{Failure, Outcome, Status};
-use crate::output::Target;
+use crate::output::{Target, print_json};
 
 pub(crate) fn execute(takt: Takt) -> Outcome {
     let json = takt.json;
-    if json {
-        answers_in_json(&takt.verb)?;
-    }
     keep_inputs(&takt.verb)?;
     match takt.verb {
         Verb::Check(options) => check::execute(&options, json),
@@ -54,20 +52,25 @@ pub(crate) fn execute(takt: Takt) -> Outcome {
         Verb::Net(options) => net::execute(&options, json),
         Verb::Lab(options) => lab::execute(&options, json),
         Verb::Stats(options) => stats::execute(&options, json),
-        Verb::Top(options) => top::execute(&options),
+        Verb::Top(options) => top::execute(&options, json),
         Verb::Diff(options) => diff::execute(&options, json),
-        Verb::Chart(options) => chart::execute(&options),
+        Verb::Chart(options) => chart::execute(&options, json),
         Verb::Report(options) => report::execute(&options, json),
-        Verb::Export(options) => export::execute(&options),
+        Verb::Export(options) => export::execute(&options, json),
         Verb::Import(options) => import::execute(&options, json),
-        Verb::Schema(options) => schema::execute(&options),
+        Verb::Schema(options) => schema::execute(&options, json),
         Verb::Completions(options) => {
             let mut script = Vec::new();
             clap_complete::generate(options.shell, &mut Takt::command(), "takt", &mut script);
-            Target::stdout().write(&script)?;
+            if json {
+                let script = String::from_utf8_lossy(&script);
+                print_json(&json!({ "shell": options.shell.to_string(), "script": script }))?;
+            } else {
+                Target::stdout().write(&script)?;
+            }
             Ok(Status::Yes)
         }
-        Verb::Man(options) => man::execute(&options),
+        Verb::Man(options) => man::execute(&options, json),
     }
 }
 
@@ -98,17 +101,4 @@ fn keep_inputs(verb: &Verb) -> Result<(), Failure> {
         ))),
         None => Ok(()),
     }
-}
-
-/// Refuses `--json` where there is no answer to print, rather than print something else.
-fn answers_in_json(verb: &Verb) -> Result<(), Failure> {
-    let (name, instead) = match verb {
-        Verb::Chart(_) => ("chart", "\"takt stats LOG --json\" has the numbers"),
-        Verb::Top(_) => ("top", "\"takt stats LOG --every 1s --json\" has the numbers"),
-        Verb::Export(_) => ("export", "\"takt stats LOG --json\" has the numbers, and --format csv a line per job"),
-        Verb::Completions(_) => ("completions", "it prints a script of the shell"),
-        Verb::Man(_) => ("man", "it prints a manual page"),
-        _ => return Ok(()),
-    };
-    Err(Failure::input(format_args!("{name} has no answer in JSON; {instead}")))
 }

@@ -1,6 +1,7 @@
 //! Experiments of papers in virtual time. They need nothing of the machine, and give the same bytes each time.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -113,6 +114,29 @@ fn three_ways_to_learn_of_messages_stand_beside_each_other() {
     // A message waits half a period of the receiving task on average, or for its interrupt.
     assert!(own.iter().all(|ms| ms.is_some_and(|ms| ms > 2.0)), "{own:?}");
     assert!(interrupt.iter().all(|ms| ms.is_some_and(|ms| ms < 0.5)), "{interrupt:?}");
+}
+
+/// The tables of simulated experiments have the same bytes on every machine. `SNAPSHOTS=overwrite` writes their CRC-32
+/// in tests/reproduced/tables.txt anew.
+#[test]
+fn tables_are_the_same_on_every_machine() {
+    let list = takt(&["reproduce", "--list", "--json"]);
+    let list: Value = serde_json::from_slice(&list.stdout).expect("JSON");
+    let mut sums = String::new();
+    for one in list["experiments"].as_array().expect("experiments") {
+        let [name, needs] = ["name", "needs"].map(|key| one[key].as_str().expect("a text"));
+        if !needs.starts_with("nothing: ") {
+            continue;
+        }
+        let (answer, folder) = reproduce(name, &["--short"]).expect("it needs nothing of the machine");
+        let files = answer["files"].as_array().expect("files").iter().filter_map(Value::as_str);
+        for file in files.filter(|file| file.ends_with(".csv")) {
+            let bytes = fs::read(folder.path().join("out").join(file)).expect("a table");
+            sums += &format!("{:08x} {name} {file}\n", crc32fast::hash(&bytes));
+        }
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reproduced/tables.txt");
+    snapbox::Assert::new().action_env("SNAPSHOTS").eq(sums, snapbox::Data::read_from(&path, None));
 }
 
 #[test]

@@ -23,7 +23,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let channel = Channel::new(Options::default());
     let steer = channel.subscribe(&plan, "steer", Pattern::kind(OBSTACLE))?;
     let dispatching = Dispatcher::new(plan)
-        .on("control", |job| assert!(!job.must_stop()))?
+        .on("control", |job| {
+            for _part in 0..10 {
+                // A long handler looks now and then whether it must return: the dispatcher may stop.
+                if job.must_stop() {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+        })?
         .on_events(&steer, |delivery, job| {
             for event in delivery.events() {
                 let side = String::from_utf8_lossy(event.payload);

@@ -282,9 +282,9 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Told(Vec<(u32, u64, Event)>);
+    struct CollectedEvents(Vec<(u32, u64, Event)>);
 
-    impl Sink for Told {
+    impl Sink for CollectedEvents {
         fn event(&mut self, stream: u32, now: Time, event: &Event) {
             self.0.push((stream, now.as_ns(), *event));
         }
@@ -296,16 +296,16 @@ mod tests {
         let [mut first, mut second] = logs.each_ref().map(|log| Reader::new(&log[..]).expect("a log"));
         let mut joined = Joined::new(vec![&mut second, &mut first]).expect("logs of one run");
         assert_eq!(joined.header().notes, ["far: a note", "local: a note"]);
-        let mut told = Told::default();
-        assert_eq!(joined.copy_to(&mut told).expect("whole logs"), Time::from_ns(1_001));
-        let times: Vec<(u32, u64)> = told.0.iter().map(|(stream, now, _)| (*stream, *now)).collect();
+        let mut collected = CollectedEvents::default();
+        assert_eq!(joined.copy_to(&mut collected).expect("whole logs"), Time::from_ns(1_001));
+        let times: Vec<(u32, u64)> = collected.0.iter().map(|(stream, now, _)| (*stream, *now)).collect();
         assert_eq!(times, [(0, 10), (0, 10), (1, 20), (1, 20), (0, 30), (1, 40)]);
         // Each log counts its interrupts from zero.
         let named = |event: &Event| match event {
             Event::IrqEnter { irq, .. } => Some(joined.definitions().interrupts[*irq as usize].name.clone()),
             _ => None,
         };
-        let interrupts: Vec<String> = told.0.iter().filter_map(|(_, _, event)| named(event)).collect();
+        let interrupts: Vec<String> = collected.0.iter().filter_map(|(_, _, event)| named(event)).collect();
         assert_eq!(interrupts, ["of 0", "of 1"]);
         assert_eq!((joined.definitions().only, joined.definitions().clocks.len()), (None, 0));
         let (low, high) = (Lateness::from_ns(-3), Lateness::from_ns(5));

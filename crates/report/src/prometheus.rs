@@ -63,12 +63,13 @@ fn tasks(page: &mut Page, stats: &Stats) {
         numbered(stats.tasks.iter().map(|task| vec![("node", task.node.clone()), ("task", task.task.clone())]));
     let all = || labels.iter().zip(&stats.tasks);
     type Count = fn(&TaskStats) -> Option<u64>;
-    let counts: [(&str, &str, &str, Count); 9] = [
+    let counts: [(&str, &str, &str, Count); 10] = [
         ("takt_jobs_released_total", "counter", "Jobs released.", |t| Some(t.released)),
         ("takt_jobs_completed_total", "counter", "Jobs completed.", |t| Some(t.completed)),
         ("takt_jobs_missed_total", "counter", "Jobs that missed their deadline.", |t| t.missed),
         ("takt_jobs_cancelled_total", "counter", "Jobs omitted, or shed with a predecessor.", |t| Some(t.cancelled)),
-        ("takt_jobs_unfinished", "gauge", "Jobs that are open, or were dropped.", |t| Some(t.unfinished)),
+        ("takt_jobs_rejected_total", "counter", "Jobs not queued, for the backlog was full.", |t| Some(t.rejected)),
+        ("takt_jobs_unfinished", "gauge", "Jobs that are open, were dropped, or failed.", |t| Some(t.unfinished)),
         ("takt_jobs_censored_total", "counter", "Jobs whose fate lost events hide.", |t| Some(t.censored)),
         ("takt_jobs_uncertain_total", "counter", "Jobs whose nominal arrival is known as a window.", |t| {
             Some(t.uncertain)
@@ -263,10 +264,12 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
     use takt_log::stats::Collector;
-    use takt_log::{Definitions, Event, InterruptDef, InterruptKind, JobKey, KindSet, NodeDef, Sink as _, TaskDef};
+    use takt_log::{
+        CancelCause, Definitions, Event, InterruptDef, InterruptKind, JobKey, KindSet, NodeDef, Sink as _, TaskDef,
+    };
     use takt_model::{NodeId, Span, TaskId, Time};
 
-    /// Two tasks of one name, which the format has to escape, an interrupt, a miss.
+    /// Two tasks of one name, which the format has to escape, an interrupt, a miss, a rejected job.
     fn stats() -> Stats {
         let task = || TaskDef {
             name: "a \"b\"\\\n".into(),
@@ -293,6 +296,9 @@ mod tests {
             collector.event(0, at(now + 350), &Event::IrqExit { irq: 0, cpu: 0 });
             collector.event(0, at(now + 1_000_000 * (number + 1)), &Event::Complete { job, cpu: 0 });
         }
+        let (job, arrival) = (JobKey { task: TaskId(1), number: 0 }, at(25_000_000));
+        collector.event(0, arrival, &Event::Release { job, arrival, parent: None });
+        collector.event(0, arrival, &Event::Cancel { job, cause: CancelCause::Rejected });
         collector.event(0, at(29_000_000), &Event::Lost { count: 0 });
         collector.finish(at(30_000_000))
     }
@@ -305,7 +311,8 @@ mod tests {
             "takt_log_seconds 0.03".to_owned(),
             "takt_losses_counted 0".to_owned(),
             format!("takt_jobs_missed_total{{{a}}} 1"),
-            format!("takt_jobs_released_total{{{a},nth=\"2\"}} 0"),
+            format!("takt_jobs_released_total{{{a},nth=\"2\"}} 1"),
+            format!("takt_jobs_rejected_total{{{a},nth=\"2\"}} 1"),
             format!("takt_task_busy_seconds_total{{{a}}} 0.006"),
             format!("takt_response_seconds_bucket{{{a},le=\"0.0005\"}} 0"),
             format!("takt_response_seconds_bucket{{{a},le=\"0.001\"}} 0"),

@@ -68,6 +68,29 @@ fn a_server_has_a_track_and_a_counter() {
 }
 
 #[test]
+fn the_instant_of_a_cancelled_job_names_the_cause() {
+    let system = golden::system(1, Builtin::Rm, "a 10 2");
+    let causes = [
+        (CancelCause::Omitted, "omitted"),
+        (CancelCause::Shed, "shed"),
+        (CancelCause::Late, "dropped"),
+        (CancelCause::Rejected, "rejected"),
+        (CancelCause::Failed, "failed"),
+    ];
+    let mut log = Log::new();
+    for (number, (cause, _)) in (0..).zip(causes) {
+        let (job, arrival) = (JobKey { task: TaskId(0), number }, ms(10 * number));
+        log.push((0, arrival, Event::Release { job, arrival, parent: None }));
+        log.push((0, arrival, Event::Cancel { job, cause }));
+    }
+    let (_, events) = meaning(&perfetto(&Scene::of(&system), &log, ms(50)));
+    let instants =
+        events.iter().filter(|(_, track, kind, name, _)| track >> 48 == 3 && *kind == 3 && name != "release");
+    let names: Vec<&str> = instants.map(|event| event.3.as_str()).collect();
+    assert_eq!(names, causes.map(|(_, name)| name));
+}
+
+#[test]
 fn events_of_jobs_and_tasks_that_nobody_defined_do_no_harm() {
     let (system, _) = system_and_log();
     let job = |task| JobKey { task: TaskId(task), number: 3 };

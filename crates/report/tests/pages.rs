@@ -4,6 +4,7 @@ use takt_analysis::{CheckOptions, check};
 use takt_log::causes::Rules;
 use takt_log::{BackEnd, Definitions, Event, Header, Kind, KindSet, Sink};
 use takt_model::{Span, System, Time};
+use takt_report::axis::short;
 use takt_report::{ReportInput, Source, SourceBuilder, html};
 use takt_sim::{SimOptions, simulate};
 
@@ -54,6 +55,28 @@ period = "50ms"
 wcet = "6ms"
 arrival = "sporadic"
 criticality = "low"
+"#;
+
+const HOPS: &str = r#"
+takt = 1
+name = "hops"
+[[node]]
+name = "n0"
+send = { period = "5ms", wcet = "500us" }
+[[node]]
+name = "n1"
+receive = { period = "5ms", wcet = "500us" }
+[[flow]]
+name = "f"
+path = ["n0", "n1"]
+period = "20ms"
+send-gap = "5ms"
+wcet = "1ms"
+deadline = "30ms"
+hop-deadlines = ["12ms", "18ms"]
+size = "200B"
+[[network]]
+delay = ["0us", "5ms"]
 "#;
 
 fn parse(text: &str) -> System {
@@ -358,28 +381,7 @@ fn a_live_run_whose_jobs_exceed_their_reservations_says_that_they_are_throttled(
 
 #[test]
 fn hops_above_their_bounds_are_named_with_their_causes() {
-    let text = r#"
-takt = 1
-name = "hops"
-[[node]]
-name = "n0"
-send = { period = "5ms", wcet = "500us" }
-[[node]]
-name = "n1"
-receive = { period = "5ms", wcet = "500us" }
-[[flow]]
-name = "f"
-path = ["n0", "n1"]
-period = "20ms"
-send-gap = "5ms"
-wcet = "1ms"
-deadline = "30ms"
-hop-deadlines = ["12ms", "18ms"]
-size = "200B"
-[[network]]
-delay = ["0us", "5ms"]
-"#;
-    let system = parse(text);
+    let system = parse(HOPS);
     let (check, definitions) = (check(&system, &CheckOptions::default()), Definitions::of(&system));
     let findings = |late_us| {
         let header = Header::new(String::new(), None, BackEnd::Run, KindSet::ALL);
@@ -402,6 +404,37 @@ delay = ["0us", "5ms"]
     assert!(tells("Measured above bound: ", "(bound 30 ms)"), "{said:?}");
     assert!(tells("Measured above bound: ", "jobs of \"f/1\" were late for this: 10 late message"), "{said:?}");
     assert_eq!(findings(1), [""; 0]);
+}
+
+/// The table of flows has a row for each hop, and one for the whole flow. The slack is what is left above the largest
+/// response.
+#[test]
+fn the_table_of_flows_has_bounds_responses_and_slacks() {
+    let system = parse(HOPS);
+    let (check, sim) = (check(&system, &CheckOptions::default()), simulated(&system, 3, Span::from_ms(200)));
+    let page = page_of(&system, Span::from_ms(200));
+    assert_sound(&page);
+    let table = page.split("<h2 id=\"flows\">").nth(1).and_then(|rest| rest.split("</table>").next());
+    let table = table.expect("the table");
+    let heads = ["Deadline", "Bound", "Simulated<br/>max", "Slack to<br/>the bound", "Slack to<br/>the deadline"];
+    let heads = heads.map(|head| format!("<th class=\"n\" scope=\"col\">{head}</th>")).concat();
+    assert!(table.contains(&heads), "{table}");
+    let job = |name: &str| sim.stats.tasks.iter().find(|task| task.task == name)?.response_ns;
+    let flow = sim.stats.chains.iter().find(|chain| chain.chain == "f").and_then(|chain| chain.response_ns);
+    for (name, node, deadline, bound, response) in [
+        ("f/0", "n0", 12, check.hop_bound("f", 0), job("f/0")),
+        ("f/1", "n1", 30, check.hop_bound("f", 1), job("f/1")),
+        ("f", "end to end", 30, check.flows[0].end_to_end, flow),
+    ] {
+        let (bound, most) = (bound.expect("a bound"), Span::from_ns(response.expect("a response").max));
+        let deadline = Span::from_ms(deadline);
+        assert!(most <= bound, "{name}: {most} {bound}");
+        let left = |limit: Span| short(limit.saturating_sub(most).four_digits_down());
+        let cells = [short(deadline), short(bound), short(most), left(bound), left(deadline)];
+        let cells = cells.map(|cell| format!("<td class=\"n\">{cell}</td>")).concat();
+        let row = format!("<tr><th scope=\"row\">{name}</th><td>{node}</td>{cells}</tr>");
+        assert!(table.contains(&row), "no {row} in {table}");
+    }
 }
 
 #[test]

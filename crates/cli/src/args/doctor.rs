@@ -50,8 +50,8 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Charge::P99)]
     pub(crate) charge: Charge,
 
-    /// How long to watch timers, at most 1h. Pauses are watched for the same time, up to 10s. Each
-    /// of the four costs is measured for half of it, up to 2s.
+    /// How long to watch timers, at most 1h. Pauses and ticks are watched for the same time, up to
+    /// 10s. A switch, a release and a migration are measured for half of it each, up to 2s.
     #[arg(long = "for", value_name = "TIME", value_parser = span, allow_hyphen_values = true, default_value = "1s",
           conflicts_with_all = ["quick", "from"])]
     pub(crate) duration: Span,

@@ -15,7 +15,8 @@ use crate::output::Target;
 /// like the seen jobs). An observed maximum is no worst case.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 inferred; 1 --period-of a task that is not periodic, or no task to write; 3 a log of another version.
+Exit status: 0 inferred; 1 --period-of a task that is not periodic, no job in the log, or no task to write; 3 a log \
+of another version.
 
 Examples:
   takt infer run.takt

@@ -255,7 +255,8 @@ pub(crate) struct LabRun {
 /// result.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 all pairs are equal, or the devices are tolerant; 1 a pair of exact devices differs.
+Exit status: 0 all pairs are equal, or the devices are tolerant; 1 a pair of exact devices differs, or an experiment \
+failed; 2 bad input; 3 something is missing; 4 the guest did not end.
 
 Examples:
   takt lab repeat robot.toml

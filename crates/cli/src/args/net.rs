@@ -18,7 +18,8 @@ use super::span;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 done; 1 `doctor` found a gap, or `show` no shares; 2 no such device, or shares that the link does not \
-have; 3 a privilege or a part of the kernel is missing, or the device is in use.
+have; 3 a privilege or a part of the kernel is missing, or the device is in use; 4 the kernel refused a step, the \
+state file cannot be used, or the device could not be restored exactly.
 
 Examples:
   takt net apply robot.toml --device eth0 --dry-run      the classes, and how long others block
@@ -59,7 +60,8 @@ pub(crate) enum NetAction {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Exit status: 0 held, or left in place; 2 no such device, or shares that the link does not have; 3 a privilege or a \
-part of the kernel is missing, or the device is in use.
+part of the kernel is missing, or the device is in use; 4 the kernel refused a step, the state file cannot \
+be used, or the device could not be restored exactly.
 
 Examples:
   takt net apply robot.toml --device eth0 --dry-run
@@ -286,7 +288,8 @@ pub(crate) struct NetShow {
 /// Remove shares that `apply --keep` left, and restore the device.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 restored, 1 the device has no shares of takt, 3 a running takt holds them.
+Exit status: 0 restored; 1 the device has no shares of takt; 3 a running takt holds them; 4 the kernel refused a \
+step, the state file cannot be used, or the device could not be restored exactly.
 
 Examples:
   sudo takt net remove --device eth0")]

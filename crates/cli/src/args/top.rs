@@ -24,7 +24,7 @@ pub(crate) struct Top {
     pub(crate) log: Option<String>,
 
     /// Print one table: of the whole log, or of a second of this machine. This is the default if
-    /// standard output is no terminal.
+    /// standard output is no terminal. --json prints the document of `takt stats` instead.
     #[arg(long)]
     pub(crate) once: bool,
 

@@ -9,7 +9,7 @@ use takt_report::{Gantt, GanttBuilder, GanttOptions, Rows, Scene, SvgOptions, Te
 use crate::args::{self, ChartFormat};
 use crate::failure::{Failure, Outcome, Status};
 use crate::input::{self, Log};
-use crate::output::{self, Target};
+use crate::output::{self, Target, only_one, print_files};
 use crate::picture::Picture;
 
 /// Jobs in a chart whose length nobody gave.
@@ -19,7 +19,8 @@ const JOBS_PICTURE: u32 = 120;
 const JOBS_EACH: u32 = 3;
 const NAMED: usize = 20;
 
-pub(crate) fn execute(options: &args::Chart) -> Outcome {
+pub(crate) fn execute(options: &args::Chart, json: bool) -> Outcome {
+    only_one(json, options.output.is_stdout(), "chart")?;
     let mut log = input::log(&options.log)?;
     let scene = input::scene_of(&options.log, &log);
     let node = node_of(&scene, options.node.as_deref())?;
@@ -59,6 +60,9 @@ pub(crate) fn execute(options: &args::Chart) -> Outcome {
         ChartFormat::Svg | ChartFormat::Png | ChartFormat::Pdf => picture(options, &gantt, format)?,
     };
     options.output.write(&drawn)?;
+    if json {
+        print_files(std::slice::from_ref(&options.output.0))?;
+    }
     Ok(Status::Yes)
 }
 

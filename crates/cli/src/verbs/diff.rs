@@ -109,13 +109,13 @@ fn describe(found: &Diff) -> String {
 }
 
 fn servers(found: &Diff) -> String {
-    let heads = "server|budget events|replenished differ|used up differ|only first|only second|differ by";
+    let heads = "server|budget events|replenished differ|used up differ|idle differ|paid differ|only first|only second|differ by";
     let mut table = Table::headed(heads);
     for server in &found.servers {
-        let ServerDiff { server, matched, only_left, only_right, replenish, exhaust, difference_max_ns } = server;
-        let counts = [matched, replenish, exhaust, only_left, only_right].map(u64::to_string);
-        let row = [server.clone()].into_iter().chain(counts);
-        table.row(row.chain([Span::from_ns(*difference_max_ns).to_string()]).collect());
+        let ServerDiff { matched, replenish, exhaust, idle, charge, only_left, only_right, .. } = server;
+        let counts = [matched, replenish, exhaust, idle, charge, only_left, only_right].map(u64::to_string);
+        let row = [server.server.clone()].into_iter().chain(counts);
+        table.row(row.chain([Span::from_ns(server.difference_max_ns).to_string()]).collect());
     }
     table.render_long(Rows::Most, "servers", |_, _| 0)
 }

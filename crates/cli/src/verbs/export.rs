@@ -7,9 +7,18 @@ use takt_report::{JobCsv, Keeper, PerfettoWriter, script};
 use crate::args::{self, ExportFormat};
 use crate::failure::{Failure, Outcome, Status};
 use crate::input::{self, Log};
-use crate::output::note;
+use crate::output::{note, only_one, print_files};
 
-pub(crate) fn execute(options: &args::Export) -> Outcome {
+pub(crate) fn execute(options: &args::Export, json: bool) -> Outcome {
+    only_one(json, options.output.is_stdout(), "export")?;
+    write(options)?;
+    if json {
+        print_files(std::slice::from_ref(&options.output.0))?;
+    }
+    Ok(Status::Yes)
+}
+
+fn write(options: &args::Export) -> Result<(), Failure> {
     let keeper = match options.format {
         ExportFormat::Perfetto | ExportFormat::Csv => return log(options, input::log(&options.file)?),
         ExportFormat::CpuMax => Keeper::CpuMax,
@@ -25,11 +34,10 @@ pub(crate) fn execute(options: &args::Export) -> Outcome {
     }
     let mut out = options.output.open()?;
     let written = out.write_all(script.text.as_bytes()).and_then(|()| out.flush());
-    options.output.check(written)?;
-    Ok(Status::Yes)
+    options.output.check(written)
 }
 
-fn log(options: &args::Export, mut log: Log) -> Outcome {
+fn log(options: &args::Export, mut log: Log) -> Result<(), Failure> {
     let scene = input::scene_of(&options.file, &log);
     let out = options.output.open()?;
     let failed = |error| input::log_failure(&options.file, &error);
@@ -49,5 +57,5 @@ fn log(options: &args::Export, mut log: Log) -> Outcome {
     };
     options.output.check(written)?;
     input::warn_of_damage(&options.file, &log.damage());
-    Ok(Status::Yes)
+    Ok(())
 }

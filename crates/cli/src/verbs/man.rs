@@ -8,11 +8,14 @@ use clap_mangen::Man;
 
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
-use crate::output::Target;
+use crate::output::{Target, print_files};
 
-pub(crate) fn execute(options: &args::Man) -> Outcome {
+pub(crate) fn execute(options: &args::Man, json: bool) -> Outcome {
     let command = args::Takt::command();
     let Some(folder) = &options.out else {
+        if json {
+            return Err(Failure::input("--json and the manual page both want standard output; give --out DIR"));
+        }
         Target::stdout().write(&main_page(command)?)?;
         return Ok(Status::Yes);
     };
@@ -20,22 +23,34 @@ pub(crate) fn execute(options: &args::Man) -> Outcome {
         |path: &Path, error: std::io::Error| Failure::trouble(format_args!("cannot write {}: {error}", path.display()));
     let folder = Path::new(folder);
     fs::create_dir_all(folder).map_err(|error| fail(folder, error))?;
-    let write = |name: &str, page: Vec<u8>| {
+    let mut files = Vec::new();
+    let mut write = |name: &str, page: Vec<u8>| -> Result<(), Failure> {
         let path = folder.join(format!("{name}.1"));
-        fs::write(&path, page).map_err(|error| fail(&path, error))
+        fs::write(&path, page).map_err(|error| fail(&path, error))?;
+        files.push(path.display().to_string());
+        Ok(())
     };
     for verb in command.get_subcommands() {
-        pages(verb, "takt", &write)?;
+        pages(verb, "takt", &mut write)?;
     }
     write("takt", main_page(command)?)?;
+    if json {
+        print_files(&files)?;
+    }
     Ok(Status::Yes)
 }
 
-fn pages(command: &Command, above: &str, write: &impl Fn(&str, Vec<u8>) -> Result<(), Failure>) -> Result<(), Failure> {
+fn pages(
+    command: &Command,
+    above: &str,
+    write: &mut impl FnMut(&str, Vec<u8>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let name = format!("{above}-{}", command.get_name());
     write(&name, page(command.clone().name(name.clone()).version(env!("CARGO_PKG_VERSION")))?)?;
-    let mut shown = command.get_subcommands().filter(|below| !below.is_hide_set());
-    shown.try_for_each(|below| pages(below, &name, write))
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        pages(below, &name, write)?;
+    }
+    Ok(())
 }
 
 const EXIT_STATUS: &str = include_str!("../../../../docs/reference/exit-status.md");

@@ -19,7 +19,7 @@ use crossterm::terminal::{
 };
 use crossterm::{cursor, execute, queue};
 use takt_linux::signals::StopSignals;
-use takt_log::stats::Collector;
+use takt_log::stats::{Collector, Stats};
 use takt_model::{Span, Time};
 
 use super::observe::live::record;
@@ -27,7 +27,7 @@ use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
 use crate::live::Live;
-use crate::output::{print, terminal_width};
+use crate::output::{print, print_json, terminal_width};
 use keys::Key;
 use model::{Kind, Line, Model, View};
 
@@ -38,12 +38,12 @@ const ONCE: Span = Span::from_s(1);
 /// Keys between two looks.
 const KEYS_MAX: u32 = 8;
 
-pub(crate) fn execute(options: &args::Top) -> Outcome {
+pub(crate) fn execute(options: &args::Top, json: bool) -> Outcome {
     let view = View::new(options.sort, &options.filter);
-    let one_table = options.once || !io::stdout().is_terminal();
+    let one_table = options.once || json || !io::stdout().is_terminal();
     match &options.log {
-        Some(log) if one_table => return once(log, &view),
-        None if one_table => return once_of_machine(&view),
+        Some(log) if one_table => return once(log, &view, json),
+        None if one_table => return once_of_machine(&view, json),
         _ => {}
     }
     let signals = StopSignals::catch();
@@ -93,23 +93,30 @@ impl Drop for Recording {
 }
 
 /// One table of this machine, after it was recorded for a while.
-fn once_of_machine(view: &View) -> Outcome {
+fn once_of_machine(view: &View, json: bool) -> Outcome {
     let signals = StopSignals::catch();
     let observe = args::Observe { duration: Some(ONCE), ..args::Observe::everything() };
     let (stats, _) = record(&observe, None, &|| signals.caught().map(|signal| signal.to_string()))?;
-    let mut model = Model::default();
-    model.take(Time::from_ns(stats.duration_ns), &stats);
-    print(&model.once(view, terminal_width()))?;
-    Ok(Status::Yes)
+    show(Time::from_ns(stats.duration_ns), stats, view, json)
 }
 
-fn once(path: &str, view: &View) -> Outcome {
+fn once(path: &str, view: &View, json: bool) -> Outcome {
     let mut log = input::log(path)?;
     let stats = Collector::read(&mut log).map_err(|error| input::log_failure(path, &error))?;
     input::warn_of_damage(path, &log.damage());
-    let mut model = Model::default();
-    model.take(log.end(), &stats);
-    print(&model.once(view, terminal_width()))?;
+    show(log.end(), stats, view, json)
+}
+
+/// Prints one table, or the document of `takt stats` with the tasks that the filter keeps.
+fn show(now: Time, mut stats: Stats, view: &View, json: bool) -> Outcome {
+    if json {
+        stats.tasks.retain(|task| view.keeps(&task.task));
+        print_json(&stats)?;
+    } else {
+        let mut model = Model::default();
+        model.take(now, &stats);
+        print(&model.once(view, terminal_width()))?;
+    }
     Ok(Status::Yes)
 }
 

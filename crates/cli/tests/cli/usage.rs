@@ -1,5 +1,7 @@
 //! Bad usage and bad input of every kind; exit statuses; JSON.
 
+use serde_json::json;
+
 use super::folder::Folder;
 
 #[test]
@@ -14,10 +16,9 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         (&["sim", "good.toml", "--seed", "-1"], 2, "invalid value '-1' for '--seed"),
         (&["sim", "good.toml", "--runs", "-1"], 2, "invalid value '-1' for '--runs"),
         (&["diff", "good.takt", "good.takt", "--tolerance", "-1us"], 2, "is negative"),
-        (&["chart", "good.takt", "--json"], 2, "chart has no answer in JSON"),
-        (&["export", "good.takt", "--format", "csv", "--json"], 2, "export has no answer in JSON"),
-        (&["completions", "bash", "--json"], 2, "completions has no answer in JSON"),
-        (&["man", "--json"], 2, "man has no answer in JSON"),
+        (&["chart", "good.takt", "--json"], 2, "--json and the chart both want standard output; give -o FILE"),
+        (&["export", "good.takt", "--format", "csv", "--json"], 2, "--json and the export both want standard output"),
+        (&["man", "--json"], 2, "both want standard output; give --out DIR"),
         (&["chart", "good.takt", "--from", "100s"], 2, "nothing to draw from 100s on: good.takt ends at "),
         (&["report", "good.toml", "good.takt", "--seed", "3"], 2, "good.takt is a simulation already"),
         (&["import", "bytes.toml"], 2, "it should be a JSON file"),
@@ -147,6 +148,29 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
     let says = "takt: good.proof: this is a certificate, and no system file; \"takt verify SYSTEM CERTIFICATE\" takes";
     assert!(swapped.status == 2 && swapped.stderr.starts_with(says), "{}", swapped.stderr);
     assert_eq!(swapped.stderr.lines().count(), 2, "{}", swapped.stderr);
+}
+
+/// A verb that only writes files names them, and `top` has the numbers of `stats`.
+#[test]
+fn pictures_scripts_and_tables_have_an_answer_in_json() {
+    let folder = Folder::new();
+    let answer = |arguments: &[&str]| folder.takt(&[arguments, &["--json"]].concat()).json();
+    for (arguments, file) in [
+        (&["chart", "good.takt", "-o", "x.svg"][..], "x.svg"),
+        (&["export", "good.takt", "--format", "csv", "-o", "x.csv"], "x.csv"),
+        (&["schema", "-o", "x.json"], "x.json"),
+    ] {
+        assert_eq!(answer(arguments), json!({ "files": [file] }));
+        assert!(folder.path(file).exists(), "{file}");
+    }
+    let pages = answer(&["man", "--out", "man"]);
+    let pages = pages["files"].as_array().expect("pages");
+    assert!(["man/takt.1", "man/takt-net-probe.1"].iter().all(|page| pages.contains(&json!(page))), "{pages:?}");
+    let bash = json!({ "shell": "bash", "script": folder.takt(&["completions", "bash"]).text() });
+    assert_eq!(answer(&["completions", "bash"]), bash);
+    let (top, stats) = (answer(&["top", "good.takt", "--filter", "B"]), answer(&["stats", "good.takt"]));
+    assert_eq!(top["tasks"].as_array().map(Vec::len), Some(1), "{top}");
+    assert_eq!(top["tasks"][0]["response_ns"], stats["tasks"][1]["response_ns"]);
 }
 
 /// A process that is bound to a part of the machine is told how to get the rest.

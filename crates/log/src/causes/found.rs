@@ -19,7 +19,7 @@ named! {
         /// More important jobs of other tasks exceeded their WCET by the clock. The kernel's account
         /// says that they had the CPU.
         BeyondWcet => "beyond wcet",
-        /// It was idle: timers and wake-ups came late, or real-time threads were throttled.
+        /// It was idle: timers and wake-ups came late, or the CPU was stopped.
         Idle => "idle",
         /// Less important jobs had it: until a thread was woken, or for a lock.
         LessImportant => "less important",

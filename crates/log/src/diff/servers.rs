@@ -1,7 +1,7 @@
-//! The budgets of servers in two logs: when they came, and when they were used up.
+//! The budgets of servers in two logs: when they came, when they were used up or not needed, and what was paid.
 //!
-//! Servers match by name. The k-th replenishment of one log is compared with the k-th of the other, and so are
-//! exhaustions.
+//! Servers match by name. The k-th event of a kind in one log is compared with the k-th of the other. Idle servers and
+//! payments are compared only if both logs are simulated: a live back end splits payments in another way each time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,6 +9,7 @@ use serde::Serialize;
 use takt_model::{Span, Time};
 
 use crate::event::Event;
+use crate::kind::Kind;
 
 /// At most so many events of one server wait for their counterparts in the other log. Beyond that, the oldest counts as
 /// missing.
@@ -19,7 +20,7 @@ const SERVER_WAITING_MAX: usize = 1 << 14;
 pub struct ServerDiff {
     /// Its name.
     pub server: String,
-    /// Replenishments and exhaustions in both logs.
+    /// Events in both logs.
     pub matched: u64,
     /// Those that only the left log has.
     pub only_left: u64,
@@ -29,7 +30,11 @@ pub struct ServerDiff {
     pub replenish: u64,
     /// Matched exhaustions whose times differ.
     pub exhaust: u64,
-    /// The largest difference of two matched times.
+    /// Matched idle servers whose times differ.
+    pub idle: u64,
+    /// Matched payments whose times or amounts differ.
+    pub charge: u64,
+    /// The largest difference of two matched times or amounts.
     pub difference_max_ns: u64,
 }
 
@@ -37,30 +42,70 @@ impl ServerDiff {
     /// Whether nothing differs.
     #[must_use]
     pub fn is_same(&self) -> bool {
-        self.only_left + self.only_right + self.replenish + self.exhaust == 0
+        self.only_left + self.only_right + self.replenish + self.exhaust + self.idle + self.charge == 0
     }
 }
 
-/// Replenishments, then exhaustions.
-const KINDS: usize = 2;
+/// The kinds of event that are compared. The last one is that of payments.
+pub(super) const KINDS: [Kind; 4] = [Kind::Replenish, Kind::Exhaust, Kind::ServerIdle, Kind::Charge];
+const CHARGE: usize = KINDS.len() - 1;
+
+/// An event of a server. Only a payment has the last three values.
+#[derive(Clone, Copy)]
+struct ServerEvent {
+    at: Time,
+    since: Time,
+    amount: Span,
+    idle: bool,
+}
+
+impl ServerEvent {
+    /// The largest difference of a time or an amount.
+    fn apart(&self, other: &ServerEvent) -> Span {
+        let times = [(self.at, other.at), (self.since, other.since)];
+        let apart = times.map(|(a, b)| a.saturating_since(b).max(b.saturating_since(a)));
+        let amounts = self.amount.saturating_sub(other.amount).max(other.amount.saturating_sub(self.amount));
+        apart[0].max(apart[1]).max(amounts)
+    }
+}
 
 #[derive(Default)]
 struct Matching {
     found: ServerDiff,
-    /// By kind: times of one side that the other has not come to.
-    pending: [[VecDeque<Time>; 2]; KINDS],
+    /// By kind: events of one side that the other has not come to. The last payment of both sides is there, too.
+    pending: [[VecDeque<ServerEvent>; 2]; KINDS.len()],
+}
+
+impl Matching {
+    /// Compares the oldest events of a kind, of which each side has one.
+    fn compare(&mut self, kind: usize, tolerance: Span) {
+        let [left, right] = &mut self.pending[kind];
+        let (Some(left), Some(right)) = (left.pop_front(), right.pop_front()) else { return };
+        let (found, apart) = (&mut self.found, left.apart(&right));
+        found.matched += 1;
+        found.difference_max_ns = found.difference_max_ns.max(apart.as_ns());
+        if apart > tolerance || left.idle != right.idle {
+            let differing = match KINDS[kind] {
+                Kind::Replenish => &mut found.replenish,
+                Kind::Exhaust => &mut found.exhaust,
+                Kind::ServerIdle => &mut found.idle,
+                _ => &mut found.charge,
+            };
+            *differing += 1;
+        }
+    }
 }
 
 pub(super) struct Servers {
     tolerance: Span,
     /// By kind: whether both logs record it.
-    compares: [bool; KINDS],
+    compares: [bool; KINDS.len()],
     names: BTreeMap<String, usize>,
     servers: Vec<Matching>,
 }
 
 impl Servers {
-    pub(super) fn new(tolerance: Span, compares: [bool; KINDS]) -> Servers {
+    pub(super) fn new(tolerance: Span, compares: [bool; KINDS.len()]) -> Servers {
         Servers { tolerance, compares, names: BTreeMap::new(), servers: Vec::new() }
     }
 
@@ -77,27 +122,27 @@ impl Servers {
 
     /// Takes an event of a side. `place` gives the place of a server by its number in that log.
     pub(super) fn take(&mut self, side: usize, now: Time, event: &Event, place: impl Fn(u32) -> Option<usize>) {
-        let (kind, server) = match *event {
-            Event::Replenish { server, .. } => (0, server),
-            Event::Exhaust { server } => (1, server),
+        let plain = ServerEvent { at: now, since: now, amount: Span::ZERO, idle: false };
+        let (kind, server, told) = match *event {
+            Event::Replenish { server, .. } => (0, server, plain),
+            Event::Exhaust { server } => (1, server, plain),
+            Event::ServerIdle { server } => (2, server, plain),
+            Event::Charge { server, since, amount, idle } => {
+                (CHARGE, server, ServerEvent { since, amount, idle, ..plain })
+            }
             _ => return,
         };
         let Some(of) = place(server).and_then(|at| self.servers.get_mut(at)).filter(|_| self.compares[kind]) else {
             return;
         };
-        let Some(other) = of.pending[kind][1 - side].pop_front() else {
-            of.pending[kind][side].push_back(now);
-            if of.pending[kind][side].len() > SERVER_WAITING_MAX {
-                of.pending[kind][side].pop_front();
-                of.found.only(side, 1);
-            }
-            return;
-        };
-        let apart = now.saturating_since(other).max(other.saturating_since(now));
-        of.found.matched += 1;
-        of.found.difference_max_ns = of.found.difference_max_ns.max(apart.as_ns());
-        if apart > self.tolerance {
-            *(if kind == 0 { &mut of.found.replenish } else { &mut of.found.exhaust }) += 1;
+        of.pending[kind][side].push_back(told);
+        // The end of a log cuts the last payment off.
+        let waits = usize::from(kind == CHARGE);
+        if of.pending[kind].iter().all(|events| events.len() > waits) {
+            of.compare(kind, self.tolerance);
+        } else if of.pending[kind][side].len() > SERVER_WAITING_MAX {
+            of.pending[kind][side].pop_front();
+            of.found.only(side, 1);
         }
     }
 
@@ -106,9 +151,12 @@ impl Servers {
     pub(super) fn finish(self, end: Time) -> Vec<ServerDiff> {
         let tolerance = self.tolerance;
         let whole = |mut of: Matching| {
+            if of.pending[CHARGE].iter().all(|events| events.front().is_some_and(|last| last.at < end)) {
+                of.compare(CHARGE, tolerance);
+            }
             for kind in &of.pending {
                 for (side, waiting) in kind.iter().enumerate() {
-                    let missing = waiting.iter().filter(|at| at.saturating_add(tolerance) < end).count();
+                    let missing = waiting.iter().filter(|event| event.at.saturating_add(tolerance) < end).count();
                     of.found.only(side, missing as u64);
                 }
             }

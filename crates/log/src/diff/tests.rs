@@ -26,7 +26,17 @@ fn log(names: &[&str], jobs: u64, kinds: KindSet, completion: impl Fn(&str, u64)
 }
 
 fn written(definitions: &Definitions, kinds: KindSet, events: &[(u64, Event)], end: u64) -> Vec<u8> {
-    let header = Header::new(String::new(), None, BackEnd::Sim, kinds);
+    written_by(BackEnd::Sim, definitions, kinds, events, end)
+}
+
+fn written_by(
+    back_end: BackEnd,
+    definitions: &Definitions,
+    kinds: KindSet,
+    events: &[(u64, Event)],
+    end: u64,
+) -> Vec<u8> {
+    let header = Header::new(String::new(), None, back_end, kinds);
     let mut writer = Writer::new(Vec::new(), &header, definitions).unwrap();
     events.iter().for_each(|(at, event)| writer.event(0, Time::from_ns(*at), event));
     writer.finish(Time::from_ns(end)).unwrap()
@@ -189,16 +199,21 @@ fn messages_are_compared() {
     assert!(compare(&left, &log(KindSet::JOBS, &[]), Span::ZERO).messages.is_empty());
 }
 
-/// Replenishments and exhaustions match in their order, by the name of the server. Near the end of a log an event may
-/// have its counterpart behind the end.
-#[test]
-fn budgets_of_servers_are_compared() {
+/// Servers "one" and "two".
+fn two_servers() -> Definitions {
     let mut system = System::local(1, Builtin::Edf, vec![Task::periodic("a", Span::from_ms(10), Span::from_ms(1))]);
     for name in ["one", "two"] {
         let rule = takt_model::ServerRule::CbsHard;
         system.components.push(takt_model::Component::new(name, takt_model::NodeId(0), rule));
     }
-    let definitions = Definitions::of(&system);
+    Definitions::of(&system)
+}
+
+/// Replenishments and exhaustions match in their order, by the name of the server. Near the end of a log an event may
+/// have its counterpart behind the end.
+#[test]
+fn budgets_of_servers_are_compared() {
+    let definitions = two_servers();
     let log = |kinds: KindSet, events: &[(u64, Event)]| written(&definitions, kinds, events, 1000);
     let all = KindSet::JOBS.union(KindSet::SERVERS);
     let comes = |at, server| (at, Event::Replenish { server, budget: Span::from_ns(9) });
@@ -217,4 +232,27 @@ fn budgets_of_servers_are_compared() {
     // Events that a log does not record are no difference.
     let without = log(KindSet::JOBS, &[]);
     assert!(compare(&left, &without, Span::ZERO).servers.is_empty());
+}
+
+/// Payments have a start and an amount, too. The end of the shorter log cuts its last one off. Live logs split payments
+/// in another way each time.
+#[test]
+fn idle_servers_and_payments_are_compared_in_simulations() {
+    let definitions = two_servers();
+    let log = |back_end, events: &[(u64, Event)], end| {
+        written_by(back_end, &definitions, KindSet::JOBS.union(KindSet::SERVERS), events, end)
+    };
+    let idle = |at| (at, Event::ServerIdle { server: 0 });
+    let pays = |at, since, amount| {
+        (at, Event::Charge { server: 0, since: Time::from_ns(since), amount: Span::from_ns(amount), idle: false })
+    };
+    let left = log(BackEnd::Sim, &[pays(10, 0, 10), idle(10), pays(40, 20, 20), pays(1000, 990, 10)], 1000);
+    let other = [pays(10, 0, 10), idle(17), pays(40, 20, 26), pays(1100, 990, 110)];
+    let found = compare(&left, &log(BackEnd::Sim, &other, 1100), Span::from_ns(5));
+    let [one] = &found.servers[..] else { panic!("{found}") };
+    let counts = (one.matched, one.idle, one.charge, one.only_left, one.only_right);
+    assert_eq!((counts, one.difference_max_ns), ((3, 1, 1, 0, 0), 7), "{found}");
+    assert!(!found.same && found.to_string().contains("1 idle times differ, 1 payments differ"), "{found}");
+    assert!(compare(&left, &left, Span::ZERO).same);
+    assert!(compare(&left, &log(BackEnd::Run, &other, 1100), Span::ZERO).servers.is_empty());
 }

@@ -44,6 +44,8 @@ impl fmt::Display for ServerDiff {
         let parts = [
             (self.replenish, "replenishments differ"),
             (self.exhaust, "exhaustions differ"),
+            (self.idle, "idle times differ"),
+            (self.charge, "payments differ"),
             (self.only_left, "only in the first"),
             (self.only_right, "only in the second"),
         ];

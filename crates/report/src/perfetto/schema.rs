@@ -58,7 +58,7 @@ pub(super) const MERGE_NONE: u64 = 2;
 pub(super) const SEQUENCE: u64 = 1;
 
 /// Names of events other than tasks' names; their interned ids are their places here, from 1 on.
-pub(super) const EVENT_NAMES: [&str; 19] = [
+pub(super) const EVENT_NAMES: [&str; 21] = [
     "runs",
     "waits",
     "in progress",
@@ -67,6 +67,8 @@ pub(super) const EVENT_NAMES: [&str; 19] = [
     "omitted",
     "shed",
     "dropped",
+    "rejected",
+    "failed",
     "migrates",
     "events lost",
     "events missing",
@@ -109,7 +111,9 @@ pub(super) fn child(track: &mut Message, uuid: u64, node: NodeId, name: &str, ra
 }
 
 pub(super) fn event_name(name: &str) -> u64 {
-    EVENT_NAMES.iter().position(|known| *known == name).map_or(0, |i| i as u64 + 1)
+    let place = EVENT_NAMES.iter().position(|known| *known == name);
+    debug_assert!(place.is_some(), "{name} is missing in EVENT_NAMES");
+    place.map_or(0, |i| i as u64 + 1)
 }
 
 pub(super) fn argument(name: &str) -> u64 {

@@ -27,7 +27,7 @@
 //!
 //! - Fewer than four distances are known.
 //! - Distances differ, and there are fewer than 20.
-//! - There are at most 80 distances, and deviations could be jitter or steps that add up.
+//! - There are fewer than 300 distances, and deviations could be jitter or steps that add up.
 //!
 //! A task may keep to a grid only part of the time: more than one period in fifty has no job, and
 //! neither a late job nor a lost event is the reason. Such a task counts as sporadic. A sporadic

@@ -46,7 +46,7 @@ fn render(findings: &[Finding]) -> String {
             let _ = writeln!(gaps, "    costs  {}", finding.cost);
         }
         for how in &finding.mend {
-            let _ = writeln!(gaps, "    mend   {how}");
+            let _ = writeln!(gaps, "    remedy {how}");
         }
     }
     table.render("") + &gaps

@@ -154,8 +154,7 @@ impl Model {
     }
 
     fn sorted(&self, view: &View) -> Vec<&Row> {
-        let filter = view.filter.to_lowercase();
-        let mut rows: Vec<&Row> = self.rows.iter().filter(|row| row.name.to_lowercase().contains(&filter)).collect();
+        let mut rows: Vec<&Row> = self.rows.iter().filter(|row| view.keeps(&row.name)).collect();
         // Stable: equal ones stay in the order of the log.
         rows.sort_by(|a, b| a.before(b, view.sort));
         if view.reverse {
@@ -294,6 +293,11 @@ impl View {
     pub(super) fn new(sort: Sort, filter: &str) -> View {
         let filter = filter.to_owned();
         View { sort, reverse: false, filter, editing: false, paused: false, offset: 0, ended: false }
+    }
+
+    /// Whether the filter keeps a task of this name.
+    pub(super) fn keeps(&self, name: &str) -> bool {
+        name.to_lowercase().contains(&self.filter.to_lowercase())
     }
 
     /// The columns, that of the order right after what nobody may overlook.
