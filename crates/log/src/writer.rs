@@ -28,8 +28,9 @@ const BUFFER_FIRST: usize = 4 << 10;
 ///
 /// Events collect in one buffer per stream. At about 64 KiB for each open stream, or 1 MiB in all,
 /// the buffers are written together, between two instants. So a reader can merge the streams with
-/// bounded memory. Once the buffers have grown to that size, no event allocates. Give events of different streams in the
-/// order of time. Otherwise the log is still whole, but a reader's merged order is only as good.
+/// bounded memory. Once the buffers have grown to that size, no event allocates. Give events of
+/// different streams in the order of time. Otherwise the log is still whole, but a reader's merged
+/// order is only as good.
 ///
 /// The same events give the same bytes. An error is kept for [`Writer::finish`]. Later events are
 /// dropped, so the log ends whole before the error.

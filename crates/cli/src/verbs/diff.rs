@@ -109,7 +109,8 @@ fn describe(found: &Diff) -> String {
 }
 
 fn servers(found: &Diff) -> String {
-    let heads = "server|budget events|replenished differ|used up differ|idle differ|paid differ|only first|only second|differ by";
+    let heads = "server|budget events|replenished differ|used up differ|idle differ|paid differ|only first|\
+                 only second|differ by";
     let mut table = Table::headed(heads);
     for server in &found.servers {
         let ServerDiff { matched, replenish, exhaust, idle, charge, only_left, only_right, .. } = server;
