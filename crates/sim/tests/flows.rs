@@ -404,6 +404,127 @@ drift-ppm = 100000
     }
 }
 
+/// At 31 ns many events meet. `a` sends its third message, and `b` receives the first one while the second arrives. The
+/// budget of `s` ends with its job, and comes again. A job of `d` preempts another one. The network goes before nodes,
+/// but for what a node sends at this instant.
+#[test]
+fn simultaneous_events_keep_their_order() {
+    const ALL: &str = r#"
+takt = 1
+[[node]]
+name = "a"
+send = { period = "10ns", wcet = "1ns" }
+link = { rate = "8Gbit" }
+[[node]]
+name = "b"
+receive = { period = "10ns", wcet = "1ns" }
+[[node]]
+name = "c"
+[[node]]
+name = "d"
+[[mode]]
+node = "b"
+at = "31ns"
+strategy = "rm"
+[[component]]
+name = "s"
+node = "c"
+server = "deferrable"
+period = "31ns"
+budget = "20ns"
+[[task]]
+name = "late"
+node = "b"
+offset = "1ns"
+period = "1us"
+deadline = "30ns"
+wcet = "28ns"
+[[task]]
+name = "new"
+node = "b"
+offset = "31ns"
+period = "500ns"
+wcet = "5ns"
+[[task]]
+name = "x"
+component = "s"
+offset = "11ns"
+period = "100ns"
+wcet = "20ns"
+[[task]]
+name = "y"
+component = "s"
+offset = "31ns"
+period = "100ns"
+wcet = "2ns"
+[[task]]
+name = "low"
+node = "d"
+offset = "5ns"
+period = "1us"
+wcet = "50ns"
+[[task]]
+name = "high"
+node = "d"
+offset = "31ns"
+period = "300ns"
+wcet = "5ns"
+[[flow]]
+name = "f"
+path = ["a", "b"]
+period = "10ns"
+wcet = "1ns"
+deadline = "200ns"
+size = "10B"
+"#;
+    let system = file::parse(ALL, "all.toml").unwrap_or_else(|errors| panic!("{errors}"));
+    let mut events = Events::new();
+    let options = SimOptions { duration: Span::from_ns(40), seed: 0, node: None };
+    simulate(&system, &options, &mut events).expect("it can be simulated");
+    let lowered = takt_model::flows::lower(&system).expect("there is a flow").system;
+    let line = |(stream, _, event): &(u32, Time, Event)| {
+        let job = match *event {
+            Event::Release { job, .. }
+            | Event::Start { job, .. }
+            | Event::Preempt { job, .. }
+            | Event::Complete { job, .. }
+            | Event::Miss { job }
+            | Event::Send { job, .. }
+            | Event::Arrive { job, .. }
+            | Event::Receive { job, .. } => format!(" {} {}", lowered.tasks[job.task.index()].name, job.number),
+            _ => String::new(),
+        };
+        format!("{}: {}{job}", lowered.nodes[*stream as usize].name, event.kind().name())
+    };
+    let told: Vec<String> = events.iter().filter(|(_, at, _)| at.as_ns() == 31).map(line).collect();
+    assert_eq!(
+        told,
+        [
+            "b: arrive f/0 1",
+            "a: complete a/send 3",
+            "a: send f/0 2",
+            "a: start f/0 3",
+            "a: transmit",
+            "b: complete b/receive 3",
+            "b: receive f/0 0",
+            "b: miss late 0",
+            "b: release new 0",
+            "b: release f/1 0",
+            "b: mode change",
+            "b: start f/1 0",
+            "c: complete x 0",
+            "c: release y 0",
+            "c: charge",
+            "c: exhaust",
+            "c: replenish",
+            "c: start y 0",
+            "d: release high 0",
+            "d: preempt low 0",
+            "d: start high 0",
+        ]
+    );
+}
+
 #[test]
 fn one_node_alone_is_told_as_in_the_whole() {
     let system = store();
