@@ -131,6 +131,7 @@ fn longest_delays(system: &System, events: &[(u32, Time, Event)]) -> BTreeMap<(S
 #[test]
 fn no_message_takes_longer_than_its_network_allows() {
     let (mut systems, mut messages, mut near, mut proven) = (0, 0, 0, 0);
+    let mut tightness = Tightness::new();
     for seed in seeds(1_500) {
         let mut dice = Dice::new(seed);
         let system = random_switches(&mut dice);
@@ -153,6 +154,7 @@ fn no_message_takes_longer_than_its_network_allows() {
                 delay.to
             );
             (messages, near) = (messages + 1, near + u64::from(seen * 2 >= bound));
+            tightness.note(*seen, bound);
         }
         let report = check(&found.system, &CheckOptions::default());
         if report.schedulable == Answer::Yes {
@@ -161,5 +163,6 @@ fn no_message_takes_longer_than_its_network_allows() {
         }
     }
     println!("{systems} networks, {messages} pairs of nodes, {near} at half their bound; {proven} systems proven");
+    println!("the longest delay seen / bound is {tightness}");
     assert!(cases(1_500) < 1_000 || (systems * 10 > cases(1_500) && near * 100 > messages && proven * 50 > systems));
 }
