@@ -39,6 +39,34 @@ fn simulated(system: &System, seed: u64, duration: u64) -> Stats {
     collector.finish(done.end)
 }
 
+/// How close observations come to their bounds: how many pairs have each quotient of the lesser and the greater, in
+/// thousandths, rounded down.
+struct Tightness([u64; 1_001]);
+
+impl Default for Tightness {
+    fn default() -> Self {
+        Tightness([0; 1_001])
+    }
+}
+
+impl Tightness {
+    fn note(&mut self, lesser: u64, greater: u64) {
+        self.0[(lesser * 1_000 / greater.max(1)) as usize] += 1;
+    }
+}
+
+impl std::fmt::Display for Tightness {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (all, reached, mut below) = (self.0.iter().sum::<u64>(), self.0[1_000], 0_u64);
+        let median = self.0.iter().position(|count| {
+            below += count;
+            2 * below >= all
+        });
+        let (median, share) = (median.unwrap_or(0) as f64 / 1e3, 1e2 * reached as f64 / all.max(1) as f64);
+        write!(f, "{median:.3} in the median, {reached} of {all} ({share:.1} %) reach their bound")
+    }
+}
+
 fn misses(stats: &Stats) -> u64 {
     stats.tasks.iter().map(|task| task.missed.expect("a simulation knows its misses")).sum()
 }

@@ -6,6 +6,10 @@
 //! index goes first. So a receiving job finds the messages of the instant of its start, unless a
 //! node sends them just then.
 //!
+//! Messages come before the ends of jobs, because an end reads no message: only starts and interrupts
+//! do. So the network is done with an instant before nodes step, and each node steps once. The order
+//! shows at one place: an interrupt by an arrival goes before that of a job that ends just then.
+//!
 //! The machines run in true time. A node runs by its own clock, which begins at zero, at an instant
 //! within the offset, and goes at a constant rate within the drift. Steps of the clock change only the times that its
 //! messages carry.

@@ -1,10 +1,10 @@
-//! Why simulated jobs are late.
+//! Why simulated jobs are late, and how many of them may wait.
 
 use takt_log::causes::{Cause, Causes, Rules};
-use takt_log::{BackEnd, Definitions, Header};
+use takt_log::{BackEnd, Definitions, Header, NullSink};
 use takt_model::generate::Random;
 use takt_model::{Builtin, Exec, NodeId, Placement, Span, System, Task, TaskId, Time};
-use takt_sim::{SimOptions, kinds, simulate};
+use takt_sim::{BACKLOG_MAX, SimError, SimOptions, kinds, simulate};
 
 /// `TAKT_CASES`, or 2000.
 fn cases() -> u64 {
@@ -129,4 +129,16 @@ fn simulated_jobs_of_flows_are_late_by_load_or_for_late_messages() {
         }
     }
     assert!(by_load > cases && by_message > cases / 8, "{by_load} by load, {by_message} by messages");
+}
+
+/// A job every microsecond, and the first one never ends: one more waits than may.
+#[test]
+fn a_backlog_beyond_its_limit_ends_the_simulation_with_its_task() {
+    let tasks = vec![Task::periodic("busy", Span::from_us(1), Span::from_s(10))];
+    let options = SimOptions { duration: Span::from_s(2), ..SimOptions::default() };
+    let error = simulate(&System::local(1, Builtin::Edf, tasks), &options, &mut NullSink).expect_err("a full queue");
+    let at = Time::ZERO + Span::from_us(BACKLOG_MAX as u64 + 1);
+    assert_eq!(error, SimError::Backlog { task: "busy".to_owned(), at });
+    let text = format!("task \"busy\" has more than {BACKLOG_MAX} jobs waiting at {at}: the system is overloaded");
+    assert!(error.to_string().starts_with(&text), "{error}");
 }

@@ -299,6 +299,41 @@ fn a_queue_holds_so_many_and_drops_the_rest() {
     assert!(dropped > 1_000);
 }
 
+/// The other places where messages wait hold as many. The next ones are dropped there, each with an event.
+#[test]
+fn every_place_where_messages_wait_has_its_limit() {
+    // The node that tells, and the messages that the place does not count.
+    let places: [(&str, u32, u64, fn(&mut System)); 5] = [
+        ("to be received", 1, 0, |system| system.nodes[1].receive = None),
+        ("to be sent", 0, 0, |system| system.nodes[0].send = None),
+        ("on the way", 0, 0, |system| system.networks = vec![Network::any(us(1_000_000), us(1_000_000))]),
+        // One is on the line.
+        ("at a port", 0, 1, |system| {
+            let (rate, latency) = (Rate::from_bps(8), us(0));
+            system.ports = vec![Port { name: "p".into(), rate, latency, cross: None, fifo: true }];
+            system.networks[0].through = vec![PortId(0)];
+        }),
+        ("to interrupt", 1, 0, |system| {
+            (system.nodes[1].receive, system.nodes[1].send) = (None, None);
+            system.nodes[1].arrivals = MessageArrivals::Interrupt { cost: us(1_000_000) };
+        }),
+    ];
+    for (place, stream, beside, change) in places {
+        let mut system = system(2);
+        system.nodes[0].send = Some(TableTask { period: us(10), wcet: us(1), cost: None });
+        system.flows = vec![Flow { period: us(10), send_gap: us(10), ..flow("often", 0, 1, 1, 2, [5, 5]) }];
+        change(&mut system);
+        let dropped = events(&system, 700_000, 0).into_iter().filter_map(|(stream, _, event)| match event {
+            Event::Drop { message, cause, .. } => Some((stream, message, cause)),
+            _ => None,
+        });
+        let dropped: Vec<_> = dropped.collect();
+        let first = MESSAGES_MAX as u64 + beside;
+        let all: Vec<_> = (first..).take(dropped.len()).map(|message| (stream, message, DropCause::Full)).collect();
+        assert!(dropped.len() > 1_000 && dropped == all, "{place}: {} of {:?}", dropped.len(), dropped.first());
+    }
+}
+
 #[test]
 fn a_sender_needs_a_link() {
     let mut system = three();

@@ -59,13 +59,14 @@ fn random_tree(dice: &mut Dice) -> System {
 }
 
 /// No response exceeds its bound. The answer is how many of them have one.
-fn kept_bounds(system: &System, report: &CheckReport, stats: &Stats, replay: &str) -> u64 {
+fn kept_bounds(system: &System, report: &CheckReport, stats: &Stats, replay: &str, tightness: &mut Tightness) -> u64 {
     let mut bounded = 0;
     for (id, task) in system.tasks.iter().enumerate() {
         let observed = stats.tasks[id].response_ns.as_ref().map(|response| response.max);
         let bound = report.bound_of(TaskId(id as u32)).map(Span::as_ns);
         let (Some(bound), Some(observed)) = (bound, observed) else { continue };
         assert!(observed <= bound, "{replay}\n{}: {observed} > {bound}\n{}", task.name, file::write(system));
+        tightness.note(observed, bound);
         bounded += 1;
     }
     bounded
@@ -75,6 +76,7 @@ fn kept_bounds(system: &System, report: &CheckReport, stats: &Stats, replay: &st
 fn no_bound_under_servers_is_exceeded() {
     let mut proven = std::collections::BTreeMap::<&str, u64>::new();
     let mut bounded = 0;
+    let mut tightness = Tightness::default();
     for seed in seeds(3_000) {
         let system = random_tree(&mut Dice::new(seed));
         let report = checked(&system);
@@ -83,7 +85,7 @@ fn no_bound_under_servers_is_exceeded() {
         }
         let stats = simulated(&system, seed, 3_000);
         let replay = replay(seed, "no_bound_under_servers");
-        bounded += kept_bounds(&system, &report, &stats, &replay);
+        bounded += kept_bounds(&system, &report, &stats, &replay, &mut tightness);
         if report.schedulable == Answer::Yes {
             let missed = misses(&stats);
             assert_eq!(missed, 0, "{replay}\n{}\n{report:#?}", file::write(&system));
@@ -91,6 +93,7 @@ fn no_bound_under_servers_is_exceeded() {
         }
     }
     println!("{bounded} bounds; components in proven systems: {proven:?}");
+    println!("the longest response seen / bound is {tightness}");
     if cases(3_000) >= 3_000 {
         assert!(
             bounded > 1_000 && proven.len() >= 8 && proven.values().all(|count| *count > 9),
@@ -149,7 +152,13 @@ fn busy_and_served(system: &System, id: u32, seed: u64, duration: u64) -> (Spans
 
 /// The supply in windows of an interval with work. It is the least in a window that begins where the supply stops, or
 /// with the work. The answer is how many windows there are, and how many have no more than their bound.
-fn kept_supply(served: &[(u64, u64)], (from, to): (u64, u64), least: impl Fn(u64) -> u64, shown: &str) -> (u64, u64) {
+fn kept_supply(
+    served: &[(u64, u64)],
+    (from, to): (u64, u64),
+    least: impl Fn(u64) -> u64,
+    shown: &str,
+    tightness: &mut Tightness,
+) -> (u64, u64) {
     let (mut windows, mut reached) = (0, 0);
     let starts = std::iter::once(from).chain(served.iter().map(|(_, end)| *end).filter(|at| (from..to).contains(at)));
     for start in starts {
@@ -159,21 +168,30 @@ fn kept_supply(served: &[(u64, u64)], (from, to): (u64, u64), least: impl Fn(u64
             let least = least(end - start);
             assert!(had >= least, "from {start} to {end}: {had} < {least}\n{shown}");
             windows += 1;
-            reached += u64::from(least > 0 && had == least);
+            if least > 0 {
+                tightness.note(least, had);
+                reached += u64::from(had == least);
+            }
         }
     }
     (windows, reached)
 }
 
 /// Windows of a component with work, and those with no more supply than what `check` counts on.
-fn windows_of(system: &System, id: u32, start: Start, (seed, test): (u64, &str)) -> (u64, u64) {
+fn windows_of(
+    system: &System,
+    id: u32,
+    start: Start,
+    (seed, test): (u64, &str),
+    tightness: &mut Tightness,
+) -> (u64, u64) {
     let component = &system.components[id as usize];
     let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) else { return (0, 0) };
     let guarantee = Guarantee { start, delay: 0, wait: None };
     let supply = guarantee.supply(period.as_ns(), budget.as_ns()).expect("a budget within its period");
     let shown = format!("{}\n{}\n{}", replay(seed, test), component.name, file::write(system));
     let (busy, served) = busy_and_served(system, id, seed, 600);
-    let each = busy.into_iter().map(|span| kept_supply(&served, span, |t| supply.sbf(t), &shown));
+    let each = busy.into_iter().map(|span| kept_supply(&served, span, |t| supply.sbf(t), &shown, tightness));
     each.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
 }
 
@@ -181,6 +199,7 @@ fn windows_of(system: &System, id: u32, start: Start, (seed, test): (u64, &str))
 #[test]
 fn no_window_has_less_supply_than_its_bound() {
     let (mut windows, mut reached) = (0, 0);
+    let mut tightness = Tightness::default();
     for seed in seeds(400) {
         let mut system = random_tree(&mut Dice::new(seed));
         system.nodes[0].costs = None;
@@ -189,11 +208,13 @@ fn no_window_has_less_supply_than_its_bound() {
             continue;
         }
         for id in 0..system.components.len() as u32 {
-            let more = windows_of(&system, id, Start::Anywhere, (seed, "no_window_has_less"));
+            let more = windows_of(&system, id, Start::Anywhere, (seed, "no_window_has_less"), &mut tightness);
             (windows, reached) = (windows + more.0, reached + more.1);
         }
     }
-    println!("{windows} windows, {reached} with no more than the bound");
+    println!(
+        "{windows} windows, {reached} with no more than the bound; bound / supply is {tightness} (of bounds above zero)"
+    );
     assert!(cases(400) < 400 || (windows > 1_000 && reached > 10), "{windows} {reached}");
 }
 
@@ -203,6 +224,7 @@ fn no_window_has_less_supply_than_its_bound() {
 fn no_window_of_a_server_that_waits_for_work_has_less_supply_than_its_bound() {
     let rules = [ServerRule::Polling, ServerRule::Deferrable, ServerRule::Sporadic, ServerRule::CbsHard];
     let mut windows = std::collections::BTreeMap::<&str, (u64, u64)>::new();
+    let mut tightness = Tightness::default();
     for seed in seeds(1_000) {
         let mut dice = Dice::new(seed);
         let mut system = random_tree(&mut dice);
@@ -223,12 +245,12 @@ fn no_window_of_a_server_that_waits_for_work_has_less_supply_than_its_bound() {
             };
             let is_around = system.components.iter().any(|one| one.parent == Some(ComponentId(id)));
             let Some(start) = guaranteed(component.server, order).ok().filter(|_| !is_around) else { continue };
-            let more = windows_of(&system, id, start, (seed, "no_window_of_a_server"));
+            let more = windows_of(&system, id, start, (seed, "no_window_of_a_server"), &mut tightness);
             let all = windows.entry(component.server.name()).or_default();
             *all = (all.0 + more.0, all.1 + more.1);
         }
     }
-    println!("windows, and those with no more than the bound: {windows:?}");
+    println!("windows, and those with no more than the bound: {windows:?}; bound / supply is {tightness}");
     let tested = |rule: ServerRule| windows.get(rule.name()).is_some_and(|(count, _)| *count > 50);
     assert!(cases(1_000) < 1_000 || (tested(ServerRule::Polling) && tested(ServerRule::Deferrable)), "{windows:?}");
 }
@@ -315,6 +337,7 @@ fn no_window_on_several_cpus_has_less_supply_than_its_bound() {
 #[test]
 fn nothing_proven_of_dependent_tasks_in_components_misses() {
     let (mut bounded, mut chained, mut sections) = (0, 0, 0);
+    let mut tightness = Tightness::default();
     for seed in seeds(2_000) {
         let mut dice = Dice::new(seed);
         let mut system = if dice.chance(70) { random_tree(&mut dice) } else { random_clusters(&mut dice) };
@@ -341,7 +364,7 @@ fn nothing_proven_of_dependent_tasks_in_components_misses() {
         }
         let stats = simulated(&system, seed, 3_000);
         let replay = replay(seed, "nothing_proven_of_dependent");
-        bounded += kept_bounds(&system, &report, &stats, &replay);
+        bounded += kept_bounds(&system, &report, &stats, &replay, &mut tightness);
         if report.schedulable == Answer::Yes {
             assert_eq!(misses(&stats), 0, "{replay}\n{}\n{report:#?}", file::write(&system));
             chained += u64::from(system.tasks.iter().any(|task| !task.after.is_empty()));
@@ -349,6 +372,7 @@ fn nothing_proven_of_dependent_tasks_in_components_misses() {
         }
     }
     println!("{bounded} bounds; proven with chains {chained}, with sections {sections}");
+    println!("the longest response seen / bound is {tightness}");
     if cases(2_000) >= 2_000 {
         assert!(bounded > 500 && chained > 20, "{bounded} {chained} {sections}");
     }
@@ -401,6 +425,7 @@ fn random_clusters(dice: &mut Dice) -> System {
 #[test]
 fn nothing_proven_on_several_cpus_misses() {
     let (mut proven, mut bounded, mut wide, mut lent, mut bound) = (0, 0, 0, 0, 0);
+    let mut tightness = Tightness::default();
     for seed in seeds(2_000) {
         let system = random_clusters(&mut Dice::new(seed));
         let report = checked(&system);
@@ -416,7 +441,7 @@ fn nothing_proven_on_several_cpus_misses() {
         }
         let stats = simulated(&system, seed, 2_000);
         let replay = replay(seed, "nothing_proven_on_several_cpus_misses");
-        bounded += kept_bounds(&system, &report, &stats, &replay);
+        bounded += kept_bounds(&system, &report, &stats, &replay, &mut tightness);
         if report.schedulable == Answer::Yes {
             assert_eq!(misses(&stats), 0, "{replay}\n{}\n{report:#?}", file::write(&system));
             proven += 1;
@@ -426,6 +451,7 @@ fn nothing_proven_on_several_cpus_misses() {
         }
     }
     println!("{bounded} bounds; {proven} proven, {wide} on several CPUs, {lent} not under ptps, {bound} placed");
+    println!("the longest response seen / bound is {tightness}");
     if cases(2_000) >= 2_000 {
         assert!(proven > 100 && wide.min(lent).min(bound) > 20, "{proven} {wide} {lent} {bound} {bounded}");
     }

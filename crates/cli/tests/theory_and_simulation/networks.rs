@@ -177,6 +177,8 @@ struct Held {
     messages: u64,
     /// Those with half their bound.
     near: u64,
+    /// The longest delay of a pair beside its bound.
+    tightness: Tightness,
     /// Systems whose flows are proven.
     proven: u64,
     /// Exchanges of clocks that were over in their period, by system.
@@ -198,6 +200,7 @@ impl Held {
                 delay.to
             );
             (self.messages, self.near) = (self.messages + 1, self.near + u64::from(seen * 2 >= bound));
+            self.tightness.note(*seen, bound);
         }
         // What is proven assumes that an exchange is over in the period of its job.
         if let Some(sync) = system.clock.sync {
@@ -231,8 +234,9 @@ fn no_message_takes_longer_than_its_network_allows() {
             held.against(&shared, &found, seed, &replay);
         }
     }
-    let Held { systems, messages, near, proven, .. } = held;
+    let Held { systems, messages, near, tightness, proven, .. } = held;
     println!("{systems} networks, {messages} pairs of nodes, {near} at half their bound; {proven} systems proven");
+    println!("the longest delay seen / bound is {tightness}");
     assert!(cases(1_500) < 1_000 || (systems * 10 > cases(1_500) && near * 100 > messages && proven * 50 > systems));
 }
 
@@ -252,7 +256,8 @@ fn no_exchange_of_clocks_takes_longer_than_its_network_allows() {
             held.against(&shared, &found, seed, &replay(seed, "no_exchange_of_clocks"));
         }
     }
-    let Held { systems, messages, near, proven, exchanges } = held;
+    let Held { systems, messages, near, tightness, proven, exchanges } = held;
+    println!("the longest delay seen / bound is {tightness}");
     println!(
         "{systems} networks, {messages} pairs of nodes, {near} at half their bound; exchanges in time in {exchanges} \
          networks; {proven} systems proven"

@@ -1,7 +1,8 @@
 //! A slow, obvious simulator of nodes that exchange messages, in steps of a nanosecond.
 //!
 //! At each step it applies the rules of docs/reference/flows.md to lists of all jobs and messages.
-//! Delays are constant, clocks are perfect, and releases are never late.
+//! Delays are constant, clocks are perfect, releases are never late, and late jobs continue. The events of a
+//! node are in the order in which they are to happen, also within an instant.
 
 use takt_model::flows::{Lowered, Role, hop_deadlines, lower};
 use takt_model::*;
@@ -46,6 +47,8 @@ pub(crate) struct Slow {
     lowered: Lowered,
     /// The role of each task.
     roles: Vec<Option<Role>>,
+    /// By node: whether its jobs run to completion, but for table jobs and interrupts.
+    to_completion: Vec<bool>,
     now: u64,
     told: Vec<Recorded>,
     jobs: Vec<RefJob>,
@@ -56,6 +59,8 @@ pub(crate) struct Slow {
     buffer: Vec<Vec<Mail>>,
     ready: Vec<Vec<Mail>>,
     interrupts: Vec<Vec<Pending>>,
+    /// Jobs of messages to release now, behind those of the table: task, number, arrival.
+    due: Vec<Vec<(usize, u64, u64)>>,
     /// Sending jobs by which the last message of a flow and hop left.
     last: Vec<(usize, usize, u64)>,
     /// On links: when it arrives, and where.
@@ -78,9 +83,12 @@ pub(crate) fn slow(system: &System, end: u64) -> Vec<Recorded> {
         }
     }
     let count = vec![0; lowered.system.tasks.len()];
+    let last_level = |node: &NodeSpec| system.strategy(node.strategy).levels.last().cloned().expect("a level");
+    let to_completion = system.nodes.iter().map(|node| !last_level(node).preemptive).collect();
     let mut slow = Slow {
         lowered,
         roles,
+        to_completion,
         now: 0,
         told: Vec::new(),
         jobs: Vec::new(),
@@ -89,6 +97,7 @@ pub(crate) fn slow(system: &System, end: u64) -> Vec<Recorded> {
         buffer: vec![Vec::new(); nodes],
         ready: vec![Vec::new(); nodes],
         interrupts: vec![Vec::new(); nodes],
+        due: vec![Vec::new(); nodes],
         last: Vec::new(),
         way: Vec::new(),
         links,
@@ -135,13 +144,24 @@ impl Slow {
                 let (_, (_, to), mail) = self.way.remove(at);
                 self.tell_mail(to, "arrive", mail);
                 if matches!(self.spec(to).arrivals, MessageArrivals::Interrupt { .. }) {
-                    self.interrupts[to].push(Pending::Arrived(mail));
+                    self.interrupt(to, Pending::Arrived(mail));
                     todo[to] = true;
                 } else {
                     self.buffer[to].push(mail);
                 }
             }
         }
+    }
+
+    /// A message interrupts its node: a job of the interrupt is due.
+    fn interrupt(&mut self, node: usize, message: Pending) {
+        let is_its = |task: &usize| {
+            self.roles[*task] == Some(Role::Interrupt) && self.lowered.system.tasks[*task].node.index() == node
+        };
+        let task = (0..self.roles.len()).find(is_its).expect("the task of the interrupts");
+        let waiting = self.due[node].iter().filter(|(of, ..)| *of == task).count() as u64;
+        self.due[node].push((task, self.count[task] + waiting, self.now));
+        self.interrupts[node].push(message);
     }
 
     /// Everything that happens at a node now. True if more may happen at this instant.
@@ -165,7 +185,7 @@ impl Slow {
                 if self.lowered.system.flows[flow].hops().count() > hop + 1 {
                     let mail = Mail { flow, hop, number: job.number, origin: job.arrival, due: job.deadline };
                     match self.spec(node).arrivals {
-                        MessageArrivals::Interrupt { .. } => self.interrupts[node].push(Pending::Leaving(mail)),
+                        MessageArrivals::Interrupt { .. } => self.interrupt(node, Pending::Leaving(mail)),
                         _ => self.ready[node].push(mail),
                     }
                 }
@@ -193,7 +213,7 @@ impl Slow {
     fn receive(&mut self, node: usize, mail: Mail) {
         self.tell_mail(node, "receive", mail);
         let task = self.hop_task(mail.flow, mail.hop + 1);
-        self.release(node, task, mail.number, mail.origin);
+        self.due[node].push((task, mail.number, mail.origin));
     }
 
     fn release(&mut self, node: usize, task: usize, number: u64, arrival: u64) {
@@ -216,6 +236,8 @@ impl Slow {
         self.count[task] = number + 1;
     }
 
+    /// Jobs of tables, first hops and tasks are released in the order of tasks, then those of messages in the
+    /// order in which these were received.
     fn releases(&mut self, node: usize) {
         for task in 0..self.roles.len() {
             let of = &self.lowered.system.tasks[task];
@@ -224,21 +246,18 @@ impl Slow {
             }
             let (offset, period, number) = (of.offset.as_ns(), of.period.as_ns(), self.count[task]);
             match self.roles[task] {
-                Some(Role::Hop { hop: 1.., .. }) => {}
-                Some(Role::Interrupt) => {
-                    let open = self.jobs.iter().filter(|job| job.task == task).count();
-                    for k in open..self.interrupts[node].len() {
-                        self.release(node, task, number + (k - open) as u64, self.now);
-                    }
-                }
+                Some(Role::Hop { hop: 1.., .. } | Role::Interrupt) => {}
                 _ if offset + number * period <= self.now => self.release(node, task, number, self.now),
                 _ => {}
             }
         }
+        for (task, number, arrival) in std::mem::take(&mut self.due[node]) {
+            self.release(node, task, number, arrival);
+        }
     }
 
     /// The order of a job among those that wait or run; the least goes first. `None`: it may not run now.
-    fn rank(&self, at: usize) -> Option<(u64, u64, u64, usize)> {
+    fn rank(&self, at: usize) -> Option<(u64, bool, u64, u64, usize)> {
         let (job, node) = (&self.jobs[at], self.jobs[at].node);
         let first = !self.jobs.iter().take(at).any(|other| other.task == job.task);
         let runs = self.running[node] == Some(at);
@@ -248,10 +267,12 @@ impl Slow {
             return None;
         }
         if runs && (table || cyclic) {
-            return Some((0, 0, 0, 0));
+            return Some((0, false, 0, 0, 0));
         }
         let key = if table || cyclic { job.release } else { job.deadline };
-        Some((if table { 1 } else { 2 }, key, job.arrival, job.task))
+        // Where jobs run to completion, only the table interrupts one that has started.
+        let waits = table || !(job.started && self.to_completion[node]);
+        Some((if table { 1 } else { 2 }, waits, key, job.arrival, job.task))
     }
 
     /// Whether a job of a cyclic node may start now. It waits behind all that wait for longer.
