@@ -249,7 +249,7 @@ pub(crate) struct Admit {
 ///
 /// A component's `"auto"` becomes the least budget for its period, the longest period for its
 /// budget, or the pair with the least bandwidth. Values are multiples of its quantum (1us without
-/// one). Tasks of partitioned and clustered nodes are bound to CPUs. The result is checked.
+/// one). Tasks and servers of partitioned and clustered nodes are bound to CPUs. The result is checked.
 ///
 /// Flows: --deadlines shares their end-to-end deadlines among their hops. --receive-cost and
 /// --send-cost size the tasks that receive and send messages. --network-delay shares the network's
@@ -358,12 +358,12 @@ pub(crate) struct Size {
 
 /// Simulate a system in virtual time.
 ///
-/// The same file and seed give the same log, on every machine. A simulation without a miss proves
-/// nothing for sporadic, global or non-preemptive scheduling; `takt check` does.
+/// The same file and seed give the same log, on every machine. A simulation without a miss is
+/// rarely a proof: the page of sim says when it is. `takt check` proves.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 simulated; 1 a deadline was missed under --fail-on-miss, or a task may use no CPU; 3 a part that \
-this version cannot simulate.
+Exit status: 0 simulated; 1 under --fail-on-miss: a deadline was missed, or a message dropped or lost; 1 also if a task may use \
+no CPU; 3 a part that this version cannot simulate.
 
 Examples:
   takt sim robot.toml

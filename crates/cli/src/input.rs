@@ -370,7 +370,7 @@ pub(crate) fn size_components(system: System, run: bool, mut tell: impl FnMut(St
         for component in ids.iter().map(|id| &shared.components[id.index()]) {
             if let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) {
                 let name = &component.name;
-                tell(format!("\"{name}\" is simulated with {budget} in each {period}, its utilization"));
+                tell(format!("\"{name}\" gets {budget} in each {period}, its utilization"));
             }
         }
         system = shared;

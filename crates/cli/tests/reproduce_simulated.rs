@@ -26,6 +26,8 @@ fn experiments_are_listed_and_others_refused() {
         (&["reproduce", "sdd-table1", "--for", "0s"], "is zero"),
         (&["reproduce", "sdd-table1", "--repeat", "0"], "--repeat"),
         (&["reproduce", "kokyu", "--repeat", "2"], "--repeat: kokyu measures each thing once; leave it out"),
+        (&["reproduce", "csa-fig7", "--repeat", "2"], "--repeat: csa-fig7 measures each thing once; leave it out"),
+        (&["reproduce", "csa-tables", "--repeat", "2"], "--repeat: csa-tables measures each thing once; leave it out"),
         (
             &["reproduce", "csa-tables", "--live"],
             "--live: csa-tables has one form; leave it out, or choose one of csa-fig4",

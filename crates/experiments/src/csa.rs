@@ -30,7 +30,7 @@ const RANGES: [(u64, u64); 3] = [(550, 650), (350, 850), (100, 1100)];
 /// Shorter runs decide nothing: a domain has a few jobs a second.
 const LEAST_S: u64 = 20;
 
-/// Each of these accepts `--repeat`.
+/// Experiments that simulate several workloads accept `--repeat`.
 const fn repeated(experiment: Experiment) -> Experiment {
     Experiment { repeats: true, ..experiment }
 }
@@ -46,7 +46,7 @@ const fn on_kernels(
         longest: Span::MAX,
         run: lab,
     };
-    repeated(Experiment { lab: Some(lab), ..experiment.or(on_this_kernel(here)) })
+    Experiment { lab: Some(lab), ..experiment.or(on_this_kernel(here)) }
 }
 
 const fn on_this_kernel(run: fn(&Context) -> Result<Findings, Failure>) -> LiveForm {
@@ -58,7 +58,7 @@ const fn on_this_kernel(run: fn(&Context) -> Result<Findings, Failure>) -> LiveF
     }
 }
 
-pub(super) const FIG4: Experiment = on_kernels(
+pub(super) const FIG4: Experiment = repeated(on_kernels(
     Experiment::in_virtual_time(
         &CSA,
         "csa-fig4",
@@ -69,8 +69,8 @@ pub(super) const FIG4: Experiment = on_kernels(
     ),
     |context| live::periods(context, &live::HERE, Scope::All),
     |context| live::periods(context, &lab::LAB, Scope::All),
-);
-pub(super) const FIG5: Experiment = on_kernels(
+));
+pub(super) const FIG5: Experiment = repeated(on_kernels(
     Experiment::in_virtual_time(
         &CSA,
         "csa-fig5",
@@ -81,8 +81,8 @@ pub(super) const FIG5: Experiment = on_kernels(
     ),
     |context| live::periods(context, &live::HERE, Scope::Last),
     |context| live::periods(context, &lab::LAB, Scope::Last),
-);
-pub(super) const FIG6: Experiment = on_kernels(
+));
+pub(super) const FIG6: Experiment = repeated(on_kernels(
     Experiment::in_virtual_time(
         &CSA,
         "csa-fig6",
@@ -93,7 +93,7 @@ pub(super) const FIG6: Experiment = on_kernels(
     ),
     |context| live::factors(context, &live::HERE),
     |context| live::factors(context, &lab::LAB),
-);
+));
 pub(super) const FIG7: Experiment = on_kernels(
     Experiment::in_virtual_time(
         &CSA,
@@ -106,14 +106,14 @@ pub(super) const FIG7: Experiment = on_kernels(
     |context| live::partitions(context, &live::HERE),
     |context| live::partitions(context, &lab::LAB),
 );
-pub(super) const TABLES: Experiment = repeated(Experiment::in_virtual_time(
+pub(super) const TABLES: Experiment = Experiment::in_virtual_time(
     &CSA,
     "csa-tables",
     "Tables I and II",
     "interface overheads of such partitions, and who misses",
     (Span::from_s(20), Span::from_s(1)),
     tables::reproduce,
-));
+);
 pub(super) const OPEN: Experiment = repeated(Experiment::in_virtual_time(
     &CSA,
     "csa-open",

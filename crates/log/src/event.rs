@@ -46,7 +46,7 @@ named! {
     /// Why a message was dropped.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum DropCause {
-        /// The back end does not say.
+        /// The back end does not say. In a simulation: how the clock of the sender differs is not known yet.
         Unknown => "unknown",
         /// The network lost it.
         Lost => "lost",

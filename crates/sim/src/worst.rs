@@ -8,7 +8,7 @@
 //! 2. Each step changes one thing and simulates: the delay of a few messages about the instance with
 //!    the largest response, the delay of all messages of a hop, or the first arrival of a flow. A
 //!    step that does not lower the largest response of the flow is kept.
-//! 3. The last quarter of the runs makes the best traffic simple, as far as the response stays.
+//! 3. The last quarter of the runs makes the best traffic simple. There a step is kept if the response stays the same.
 //!
 //! All flows are watched in all runs. Climbs do not depend on each other: the caller may run them
 //! side by side, and [`Found::merge`] them in their order. The same seed gives the same climbs. What

@@ -20,9 +20,10 @@ use super::{share, span};
 #[command(
     args_override_self = true,
     after_help = "\
-Exit status: 0 reserved; 1 COMMAND failed, or --auto could not tell what to reserve; 2 no such thread or \
-command, or parameters that no kernel takes; 3 this machine cannot, or not this \
-much (the message gives the reason and the largest size that fits).
+Exit status: 0 reserved; 1 COMMAND failed, or --auto could not tell what to reserve; 2 no such thread, \
+interrupt or command, or parameters that no kernel takes; 3 this machine cannot, or not this \
+much (the message gives the reason and the largest size that fits); 4 the kernel refused a step, or a file cannot \
+be written.
 
 Examples:
   sudo takt reserve --runtime 12ms --period 40ms -- ./player film.ogv

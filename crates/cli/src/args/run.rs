@@ -13,13 +13,15 @@ use crate::output::Target;
 /// Run a system's tasks as threads of this kernel.
 ///
 /// fp, rm, dm and fifo run under SCHED_FIFO, edf under SCHED_DEADLINE. takt's own dispatcher
-/// (SCHED_FIFO) runs the rest: mlf, muf, rms+mlf, own levels by laxity, cancel, late rules, modes.
+/// (SCHED_FIFO) runs the rest: mlf, muf, rms+mlf, own levels by laxity or gel, levels by deadline below
+/// others, ties, cancel, late rules, modes.
 /// A budget manager on each CPU runs components. This needs CAP_SYS_NICE and CAP_IPC_LOCK (or root).
 /// --best-effort needs no privilege and guarantees nothing; the log says so. Every change is undone on
 /// every exit.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 ran; 1 a deadline was missed or a job rejected under --fail-on-miss, or a task may use no CPU; 3 a \
+Exit status: 0 ran; 1 under --fail-on-miss: a deadline was missed, a job rejected, or a message dropped or lost; 1 also if a task \
+may use no CPU; 3 a \
 privilege, a kernel feature or a part is missing.
 
 Examples:
@@ -59,7 +61,7 @@ pub(crate) struct Run {
     pub(crate) margin: Option<Span>,
 
     /// The greatest SCHED_FIFO priority (default 48, below the interrupt threads of PREEMPT_RT): of
-    /// the most important level, or of the dispatcher's timer just above. If the levels need more
+    /// the most important level, or of the dispatcher's timer or the budget managers just above. If the levels need more
     /// priorities, it rises, and a note says so.
     #[arg(long, value_name = "1..98", value_parser = clap::value_parser!(u8).range(1..=98))]
     pub(crate) priority: Option<u8>,
@@ -103,7 +105,7 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) all: bool,
 
-    /// Exit with status 1 when a deadline was missed, or a job rejected.
+    /// Exit with status 1 when a deadline was missed, a job rejected, or a message of a flow dropped or lost.
     #[arg(long)]
     pub(crate) fail_on_miss: bool,
 

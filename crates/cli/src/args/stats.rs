@@ -13,7 +13,7 @@ use super::span;
 /// a pipe, is reported interval by interval.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 read; 1 a deadline was missed under --fail-on-miss; 3 a log of another version.
+Exit status: 0 read; 1 under --fail-on-miss: a deadline was missed, a job rejected, or a message dropped or lost; 3 a log of another version.
 
 Examples:
   takt stats run.takt
@@ -63,7 +63,7 @@ pub(crate) struct Stats {
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) serve: Option<String>,
 
-    /// Exit with status 1 when a deadline was missed.
+    /// Exit with status 1 when a deadline was missed, a job rejected, or a message of a flow dropped or lost.
     #[arg(long)]
     pub(crate) fail_on_miss: bool,
 }

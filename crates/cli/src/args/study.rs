@@ -77,7 +77,7 @@ pub(crate) struct Study {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), allow_negative_numbers = true)]
     pub(crate) threads: Option<u16>,
 
-    /// Delete the results of an earlier run in the folder, and start anew.
+    /// Forget the results of an earlier run in the folder, and start anew. Files of the same names are replaced.
     #[arg(long)]
     pub(crate) restart: bool,
 

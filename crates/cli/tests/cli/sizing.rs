@@ -129,8 +129,8 @@ fn unsized_servers_are_simulated_with_the_share_of_their_tasks() {
     assert_eq!(folder.takt(&["size", "open.toml"]).status, 1);
     let ran = folder.takt(&["sim", "open.toml", "--json"]);
     assert_eq!((ran.status, &ran.json()["tasks"][0]["released"]), (0, &2.into()));
-    let told = "takt: \"soft\" is simulated with 2.5ms in each 10ms, its utilization\n";
-    let empty = "takt: \"empty\" is simulated with 1us in each 1ms, its utilization\n";
+    let told = "takt: \"soft\" gets 2.5ms in each 10ms, its utilization\n";
+    let empty = "takt: \"empty\" gets 1us in each 1ms, its utilization\n";
     assert!(ran.stderr.contains(told) && ran.stderr.contains(empty), "{}", ran.stderr);
     // What has values is not proven either, and the rest gets its share.
     let text = fs::read_to_string(folder.path("open.toml")).expect("the file");

@@ -238,7 +238,7 @@ pub struct DropCounts {
     pub full: u64,
     /// Their deadlines had passed when they could be sent.
     pub late: u64,
-    /// The log does not say why.
+    /// The log does not say why, or how the clock of the sender differed was not known.
     pub unknown: u64,
 }
 
