@@ -229,16 +229,12 @@ fn miss_ratios(
     row_head: &'static str,
     rows: Vec<Row>,
 ) -> Comparison {
-    Comparison {
-        title: title.to_owned(),
-        cite,
-        unit,
-        digits: 2,
+    Comparison::new(title, cite, unit, 2).with(
         row_head,
-        columns: RULES.map(|rule| rule.name().to_owned()).to_vec(),
-        sources: vec![PAPER, SIMULATED],
+        RULES.map(|rule| rule.name().to_owned()),
+        [PAPER, SIMULATED],
         rows,
-    }
+    )
 }
 
 fn percent(ratio: Option<f64>) -> Option<f64> {
@@ -508,19 +504,20 @@ fn partitions(context: &Context) -> Result<Findings, Failure> {
             alike = Some(jobs.windows(2).all(|pair| pair[0] == pair[1]));
         }
     }
-    findings.tables.push(Comparison {
-        title: "Deadline misses and median responsiveness".to_owned(),
-        cite: "Fig. 7",
-        unit: "percent of the jobs, and response time by deadline",
-        digits: 3,
-        row_head: "workload",
-        columns: ["% late", "median"]
-            .iter()
-            .flat_map(|what| RULES.map(|rule| format!("{}, {what}", rule.name())))
-            .collect(),
-        sources: vec![SIMULATED],
-        rows,
-    });
+    findings.tables.push(
+        Comparison::new(
+            "Deadline misses and median responsiveness",
+            "Fig. 7",
+            "percent of the jobs, and response time by deadline",
+            3,
+        )
+        .with(
+            "workload",
+            ["% late", "median"].iter().flat_map(|what| RULES.map(|rule| format!("{}, {what}", rule.name()))),
+            [SIMULATED],
+            rows,
+        ),
+    );
     let claim = findings.claim(
         "crps_misses_least_then_wcps",
         "In each workload crps misses no more than wcps, and wcps no more than ptps",

@@ -128,6 +128,24 @@ pub(super) const LAB: &str = "lab";
 const COLUMNS_MAX: usize = 8;
 
 impl Comparison {
+    /// A table without rows. Measured values have so many digits after the decimal point.
+    pub(super) fn new(title: impl Into<String>, cite: &'static str, unit: &'static str, digits: usize) -> Comparison {
+        let (title, row_head) = (title.into(), "");
+        Comparison { title, cite, unit, digits, row_head, columns: Vec::new(), sources: Vec::new(), rows: Vec::new() }
+    }
+
+    /// The same with these rows, which have the values of each source by column.
+    pub(super) fn with<C: Into<String>>(
+        self,
+        row_head: &'static str,
+        columns: impl IntoIterator<Item = C>,
+        sources: impl Into<Vec<&'static str>>,
+        rows: impl IntoIterator<Item = Row>,
+    ) -> Comparison {
+        let columns = columns.into_iter().map(C::into).collect();
+        Comparison { row_head, columns, sources: sources.into(), rows: rows.into_iter().collect(), ..self }
+    }
+
     /// A value as text. The paper's values look as it printed them.
     fn text(&self, source: usize, value: Option<f64>) -> String {
         match value.filter(|value| value.is_finite()) {
@@ -292,19 +310,12 @@ mod tests {
     use super::*;
 
     fn table(columns: usize) -> Comparison {
-        Comparison {
-            title: "T".to_owned(),
-            cite: "Table I",
-            unit: "times in us",
-            digits: 1,
-            row_head: "task",
-            columns: (0..columns).map(|i| format!("c{i}")).collect(),
-            sources: vec![PAPER, MEASURED],
-            rows: vec![Row {
-                name: "a, b".to_owned(),
-                values: vec![vec![Some(1.9858); columns], vec![Some(2.049), None]],
-            }],
-        }
+        Comparison::new("T", "Table I", "times in us", 1).with(
+            "task",
+            (0..columns).map(|i| format!("c{i}")),
+            [PAPER, MEASURED],
+            [Row { name: "a, b".to_owned(), values: vec![vec![Some(1.9858); columns], vec![Some(2.049), None]] }],
+        )
     }
 
     #[test]

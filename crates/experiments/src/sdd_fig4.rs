@@ -139,16 +139,12 @@ fn table(measured: &[Measured]) -> Comparison {
             })
         })
         .collect();
-    Comparison {
-        title: "Shares of the CPU".to_owned(),
-        cite: "What Fig. 4 shows: the reserved share",
-        unit: "% of the CPU",
-        digits: 2,
-        row_head: "task",
-        columns: vec![String::new()],
-        sources: vec![PAPER, MEASURED],
+    Comparison::new("Shares of the CPU", "What Fig. 4 shows: the reserved share", "% of the CPU", 2).with(
+        "task",
+        [""],
+        [PAPER, MEASURED],
         rows,
-    }
+    )
 }
 
 /// The schedule from the middle: a hundred milliseconds, times the square root of the scale.

@@ -138,16 +138,12 @@ fn table<'a>(of: &impl Fn(usize) -> Option<&'a Summary<u64>>) -> Comparison {
         };
         Row { name: PLAYERS[i].to_owned(), values: vec![paper, players::numbers(of(i))] }
     };
-    Comparison {
-        title: "Inter-frame times".to_owned(),
-        cite: "Section IV-A",
-        unit: "times in us",
-        digits: 1,
-        row_head: "player",
-        columns: players::NUMBERS.map(str::to_owned).to_vec(),
-        sources: vec![PAPER, MEASURED],
-        rows: (0..PLAYERS.len()).map(row).collect(),
-    }
+    Comparison::new("Inter-frame times", "Section IV-A", "times in us", 1).with(
+        "player",
+        players::NUMBERS,
+        [PAPER, MEASURED],
+        (0..PLAYERS.len()).map(row),
+    )
 }
 
 fn figure(file: &str, how: &str, played: &[Played], first: usize) -> Drawn {

@@ -117,15 +117,13 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
         };
         (0..PAUSES.len()).map(row).collect::<Vec<_>>()
     };
-    let table = |title: &str, cite, sources: &[&'static str], rows| Comparison {
-        title: title.to_owned(),
-        cite,
-        unit: "times in us",
-        digits: 0,
-        row_head: "test",
-        columns: ["avg", "dev", "max", "min"].map(str::to_owned).to_vec(),
-        sources: std::iter::once(PAPER).chain(sources.iter().copied()).collect(),
-        rows,
+    let table = |title: &str, cite, sources: &[&'static str], rows: Vec<Row>| {
+        Comparison::new(title, cite, "times in us", 0).with(
+            "test",
+            ["avg", "dev", "max", "min"],
+            [&[PAPER][..], sources].concat(),
+            rows,
+        )
     };
     let to: [&'static str; 2] = ["to a thread", "to the softirq"];
     let by: [&'static str; 2] = ["thread", "softirq"];

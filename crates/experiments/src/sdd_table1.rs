@@ -158,16 +158,12 @@ fn table(measured: &[Option<&TaskStats>], simulated: &[Option<&TaskStats>]) -> C
         values: vec![TABLE_I[i].map(Some).to_vec(), values(measured[i]), values(simulated[i])],
     };
     let of_each = |time: &str| ["avg", "dev", "max", "min"].map(|value| format!("{time} {value}"));
-    Comparison {
-        title: "Statistics of three periodic tasks".to_owned(),
-        cite: "Table I",
-        unit: "times in us",
-        digits: 0,
-        row_head: "task",
-        columns: ["exec", "arrival", "resp"].into_iter().flat_map(of_each).collect(),
-        sources: vec![PAPER, MEASURED, "simulated"],
-        rows: (0..3).map(row).collect(),
-    }
+    Comparison::new("Statistics of three periodic tasks", "Table I", "times in us", 0).with(
+        "task",
+        ["exec", "arrival", "resp"].into_iter().flat_map(of_each),
+        [PAPER, MEASURED, "simulated"],
+        (0..3).map(row),
+    )
 }
 
 fn figure(measured: &[Option<&TaskStats>], simulated: &[Option<&TaskStats>]) -> Drawn {

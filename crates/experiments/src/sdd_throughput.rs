@@ -309,16 +309,13 @@ fn table_vi(measured: &Measured) -> Comparison {
         name: format!("({q}ms, {t}ms)"),
         values: vec![vec![Some(*paper)], vec![measured.percent(i)], vec![measured.expected(share_of(i))]],
     };
-    Comparison {
-        title: "Throughput of the driver in a reservation".to_owned(),
-        cite: "Table VI",
-        unit: "% of the throughput at a fixed priority",
-        digits: 2,
-        row_head: "reservation",
-        columns: vec![String::new()],
-        sources: vec![PAPER, MEASURED, "expected"],
-        rows: TABLE_VI.iter().enumerate().map(row).collect(),
-    }
+    Comparison::new(
+        "Throughput of the driver in a reservation",
+        "Table VI",
+        "% of the throughput at a fixed priority",
+        2,
+    )
+    .with("reservation", [""], [PAPER, MEASURED, "expected"], TABLE_VI.iter().enumerate().map(row))
 }
 
 fn table_vii(measured: &Measured) -> Comparison {
@@ -335,16 +332,18 @@ fn table_vii(measured: &Measured) -> Comparison {
             values: vec![paper.map(Some).to_vec(), own.to_vec()],
         }
     };
-    Comparison {
-        title: "Time to read a file".to_owned(),
-        cite: "Table VII",
-        unit: "times in s; the file here is a number of requests, not the paper's 44 MB",
-        digits: 3,
-        row_head: "reservation",
-        columns: ["Average", "Std Dev", "Max", "Min"].map(str::to_owned).to_vec(),
-        sources: vec![PAPER, MEASURED],
-        rows: TABLE_VII.iter().enumerate().map(row).collect(),
-    }
+    Comparison::new(
+        "Time to read a file",
+        "Table VII",
+        "times in s; the file here is a number of requests, not the paper's 44 MB",
+        3,
+    )
+    .with(
+        "reservation",
+        ["Average", "Std Dev", "Max", "Min"],
+        [PAPER, MEASURED],
+        TABLE_VII.iter().enumerate().map(row),
+    )
 }
 
 fn span(values: &[f64]) -> String {

@@ -285,16 +285,13 @@ fn throughputs(outcomes: &[Outcome]) -> Comparison {
     };
     let mut rows = vec![row(PACKETS_ALONE, Some(MOST)), row(PLAYER_FIFO, Some(FIFO))];
     rows.extend((0..TABLE_VIII.len()).map(|test| row(FIRST_TEST + test, Some(TABLE_VIII[test]))));
-    Comparison {
-        title: "Throughput of packets beside the player".to_owned(),
-        cite: "Table VIII and Section IV-C",
-        unit: "Mbit/s, percent of the most, and the share of the CPU that the thread used",
-        digits: 1,
-        row_head: "trial",
-        columns: ["Mbit/s", "%", "thread's CPU %"].map(str::to_owned).to_vec(),
-        sources: vec![PAPER, MEASURED],
-        rows,
-    }
+    Comparison::new(
+        "Throughput of packets beside the player",
+        "Table VIII and Section IV-C",
+        "Mbit/s, percent of the most, and the share of the CPU that the thread used",
+        1,
+    )
+    .with("trial", ["Mbit/s", "%", "thread's CPU %"], [PAPER, MEASURED], rows)
 }
 
 fn inter_frame_times(outcomes: &[Outcome]) -> Comparison {
@@ -302,16 +299,13 @@ fn inter_frame_times(outcomes: &[Outcome]) -> Comparison {
         let measured = players::numbers(outcomes.get(trial).and_then(|one| one.played.times.as_ref()));
         Row { name: trials()[trial].name.to_owned(), values: vec![vec![None; measured.len()], measured] }
     };
-    Comparison {
-        title: "Inter-frame times of the player".to_owned(),
-        cite: "Figs. 11 and 12 (of which it gives no numbers)",
-        unit: "times in us",
-        digits: 0,
-        row_head: "trial",
-        columns: players::NUMBERS.map(str::to_owned).to_vec(),
-        sources: vec![PAPER, MEASURED],
-        rows: (PLAYER_ALONE..FIRST_TEST + RESERVED.len()).map(row).collect(),
-    }
+    Comparison::new(
+        "Inter-frame times of the player",
+        "Figs. 11 and 12 (of which it gives no numbers)",
+        "times in us",
+        0,
+    )
+    .with("trial", players::NUMBERS, [PAPER, MEASURED], (PLAYER_ALONE..FIRST_TEST + RESERVED.len()).map(row))
 }
 
 fn figure(file: &str, number: &str, how: &str, outcomes: &[Outcome], trials: &[(usize, &str)]) -> Drawn {

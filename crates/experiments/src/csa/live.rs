@@ -189,16 +189,15 @@ pub(super) fn partitions(context: &Context, kernel: &Kernel) -> Result<Findings,
         name: setting.name.clone(),
         values: measured.sources().map(|jobs| medians(jobs)).collect(),
     };
-    findings.tables.push(Comparison {
-        title: format!("Median responsiveness on {}", kernel.name),
-        cite: "Fig. 7",
-        unit: "response time by deadline",
-        digits: 3,
-        row_head: "workload",
-        columns: RULES.map(|rule| rule.name().to_owned()).to_vec(),
-        sources: sources(kernel, &measured),
-        rows: settings.iter().zip(&measured).map(row).collect(),
-    });
+    findings.tables.push(
+        Comparison::new(format!("Median responsiveness on {}", kernel.name), "Fig. 7", "response time by deadline", 3)
+            .with(
+                "workload",
+                RULES.map(|rule| rule.name().to_owned()),
+                sources(kernel, &measured),
+                settings.iter().zip(&measured).map(row),
+            ),
+    );
     for (setting, measured) in settings.iter().zip(&measured) {
         findings.figures.push(picture(kernel, setting, measured, "all jobs", here));
     }

@@ -37,16 +37,12 @@ pub(super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
             vec![paper.iter().copied().map(Some).collect(), vec![Some(load + overhead), Some(load), Some(overhead)]];
         rows.push(Row { name: (i + 1).to_string(), values });
     }
-    findings.tables.push(Comparison {
-        title: "Interface overheads".to_owned(),
-        cite: "Table I",
-        unit: "share of the CPU",
-        digits: 3,
-        row_head: "workload",
-        columns: ["U_RM", "U_W", "U_RM - U_W"].map(str::to_owned).to_vec(),
-        sources: vec![PAPER, SIMULATED],
+    findings.tables.push(Comparison::new("Interface overheads", "Table I", "share of the CPU", 3).with(
+        "workload",
+        ["U_RM", "U_W", "U_RM - U_W"],
+        [PAPER, SIMULATED],
         rows,
-    });
+    ));
     by_overhead(context, duration, &mut findings)?;
     differences(&mut findings, 1);
     findings.differences.push(ARINC.to_owned());
@@ -76,16 +72,13 @@ fn of_one_workload(workload: &Domains, found: &[Responsiveness]) -> Comparison {
         name: if i + 1 < TABLE_II.len() { (i + 1).to_string() } else { "all".to_owned() },
         values: vec![paper.map(Some).to_vec(), std::iter::once(Some(overhead)).chain(late).collect()],
     });
-    Comparison {
-        title: "Interface overheads and deadline miss ratios of the domains of one workload".to_owned(),
-        cite: "Table II",
-        unit: "shares of the CPU and of the jobs; the paper's are under ptps",
-        digits: 3,
-        row_head: "domain, by overhead",
-        columns: columns(),
-        sources: vec![PAPER, SIMULATED],
-        rows: rows.collect(),
-    }
+    Comparison::new(
+        "Interface overheads and deadline miss ratios of the domains of one workload",
+        "Table II",
+        "shares of the CPU and of the jobs; the paper's are under ptps",
+        3,
+    )
+    .with("domain, by overhead", columns(), [PAPER, SIMULATED], rows)
 }
 
 /// Table II: domains with less interface overhead miss more. The six domains of one workload are
@@ -116,16 +109,15 @@ fn by_overhead(context: &Context, duration: Span, findings: &mut Findings) -> Re
         name: format!("{} of {}", i + 1, groups.len()),
         values: vec![group.iter().copied().map(Some).collect()],
     });
-    findings.tables.push(Comparison {
-        title: "Interface overhead of a domain and its deadline miss ratio".to_owned(),
-        cite: "Table II",
-        unit: "shares of the CPU and of the jobs, means of equally many domains",
-        digits: 3,
-        row_head: "domains, by overhead",
-        columns: columns(),
-        sources: vec![SIMULATED],
-        rows: rows.collect(),
-    });
+    findings.tables.push(
+        Comparison::new(
+            "Interface overhead of a domain and its deadline miss ratio",
+            "Table II",
+            "shares of the CPU and of the jobs, means of equally many domains",
+            3,
+        )
+        .with("domains, by overhead", columns(), [SIMULATED], rows),
+    );
     let (Some(least), Some(most)) = (groups.first(), groups.last()) else { return Ok(()) };
     let decided = !context.stopped() && least[1] + most[1] > 0.0;
     let shown = |rule: usize| format!("{:.3} of the jobs with the least, {:.3} with the most", least[rule], most[rule]);

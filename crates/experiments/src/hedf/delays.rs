@@ -155,16 +155,12 @@ fn intervals(modes: &[Mode], delays: &[Vec<Delay>]) -> Comparison {
         let [least, most] = [all.map(|all| US(all.0)), all.map(|all| US(all.1))];
         Row { name: mode.name.to_owned(), values: vec![mode.paper.to_vec(), vec![least, most, Some(US(range(all)))]] }
     };
-    Comparison {
-        title: "Round trips of one node".to_owned(),
-        cite: "Fig. 4",
-        unit: "us",
-        digits: 1,
-        row_head: "network",
-        columns: ["least", "largest", "range"].map(str::to_owned).to_vec(),
-        sources: vec![PAPER, SIMULATED],
-        rows: modes.iter().zip(delays).map(row).collect(),
-    }
+    Comparison::new("Round trips of one node", "Fig. 4", "us", 1).with(
+        "network",
+        ["least", "largest", "range"],
+        [PAPER, SIMULATED],
+        modes.iter().zip(delays).map(row),
+    )
 }
 
 /// Whole ticks that a round trip waited for tokens.
@@ -199,16 +195,12 @@ fn clusters(delays: &[Delay]) -> Comparison {
             ]],
         }
     };
-    Comparison {
-        title: "Clusters of round trips under ticks".to_owned(),
-        cite: "Fig. 4",
-        unit: "us, and % of the messages",
-        digits: 1,
-        row_head: "ticks waited",
-        columns: ["%", "least", "largest", "range, tokens removed"].map(str::to_owned).to_vec(),
-        sources: vec![SIMULATED],
-        rows: rows.map(row).collect(),
-    }
+    Comparison::new("Clusters of round trips under ticks", "Fig. 4", "us, and % of the messages", 1).with(
+        "ticks waited",
+        ["%", "least", "largest", "range, tokens removed"],
+        [SIMULATED],
+        rows.map(row),
+    )
 }
 
 pub(super) fn distributions(file: &str, title: &str, caption: &str, names: &[&str], delays: &[Vec<Delay>]) -> Drawn {
@@ -375,16 +367,12 @@ pub(super) fn all_nodes(context: &Context) -> Result<Findings, Failure> {
         name: (node + 1).to_string(),
         values: vec![intervals.iter().map(|interval| Some(US(range(*interval)))).collect()],
     };
-    findings.tables.push(Comparison {
-        title: "Range of the round trips of each node".to_owned(),
-        cite: "Fig. 5",
-        unit: "us",
-        digits: 1,
-        row_head: "node",
-        columns: ["no shares", "shares, tokens removed", "shares, all"].map(str::to_owned).to_vec(),
-        sources: vec![SIMULATED],
-        rows: nodes.iter().enumerate().map(row).collect(),
-    });
+    findings.tables.push(Comparison::new("Range of the round trips of each node", "Fig. 5", "us", 1).with(
+        "node",
+        ["no shares", "shares, tokens removed", "shares, all"],
+        [SIMULATED],
+        nodes.iter().enumerate().map(row),
+    ));
     findings.figures.push(boxes(&without, &with));
     let less = nodes.iter().filter(|[without, with, _]| range(*with) < range(*without)).count();
     let claim = findings.claim(
@@ -436,16 +424,12 @@ fn bursts(context: &Context, findings: &mut Findings) -> Result<(), Failure> {
             values: vec![vec![all.map(|all| US(all.1)), Some(US(range(network)))]],
         });
     }
-    findings.tables.push(Comparison {
-        title: "Bursts of the bucket".to_owned(),
-        cite: "Fig. 5",
-        unit: "us, of all nodes",
-        digits: 1,
-        row_head: "burst in B",
-        columns: ["largest round trip", "range, tokens removed"].map(str::to_owned).to_vec(),
-        sources: vec![SIMULATED],
+    findings.tables.push(Comparison::new("Bursts of the bucket", "Fig. 5", "us, of all nodes", 1).with(
+        "burst in B",
+        ["largest round trip", "range, tokens removed"],
+        [SIMULATED],
         rows,
-    });
+    ));
     let [(longest_small, small), .., (longest_large, large)] = ranges[..] else { return Ok(()) };
     let claim = findings.claim(
         "less_burstiness_reduces_contention",
@@ -483,16 +467,14 @@ fn rates(context: &Context, findings: &mut Findings) -> Result<(), Failure> {
             values: vec![vec![Some(rate as f64 / 1e6), Some(US(longest) / 1e3)]],
         });
     }
-    findings.tables.push(Comparison {
-        title: "Rate of a client for a wanted delay".to_owned(),
-        cite: "Section IV-A",
-        unit: "Mbit/s and ms",
-        digits: 3,
-        row_head: "wanted at most",
-        columns: ["least rate", "longest wait"].map(str::to_owned).to_vec(),
-        sources: vec![SIMULATED],
-        rows,
-    });
+    findings.tables.push(
+        Comparison::new("Rate of a client for a wanted delay", "Section IV-A", "Mbit/s and ms", 3).with(
+            "wanted at most",
+            ["least rate", "longest wait"],
+            [SIMULATED],
+            rows,
+        ),
+    );
     findings.claim(
         "the_rate_follows_from_the_wanted_delay",
         "The paper tunes the rate by hand. With the least rate proven for a wanted delay no request waits longer",

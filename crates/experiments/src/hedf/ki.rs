@@ -81,24 +81,26 @@ fn counts(context: &Context, duration: Span, findings: &mut Findings) -> Result<
         hops.extend(hops_of(context, &setup, duration)?);
     }
     let value = |value: Option<u64>| value.map(|value| value as f64);
-    findings.tables.push(Comparison {
-        title: "Messages that one receiving job takes at most".to_owned(),
-        cite: "Section IV-C",
-        unit: "k, the messages of one flow",
-        digits: 0,
-        row_head: "set-up",
-        columns: ["Eq. 5", "proven", "observed"].map(str::to_owned).to_vec(),
-        sources: vec![PAPER, "here"],
-        rows: (hops.iter())
-            .map(|hop| Row {
+    findings.tables.push(
+        Comparison::new(
+            "Messages that one receiving job takes at most",
+            "Section IV-C",
+            "k, the messages of one flow",
+            0,
+        )
+        .with(
+            "set-up",
+            ["Eq. 5", "proven", "observed"],
+            [PAPER, "here"],
+            (hops.iter()).map(|hop| Row {
                 name: hop.name.to_owned(),
                 values: vec![
                     vec![hop.paper, None, hop.observed],
                     vec![value(hop.equation), value(hop.bound), Some(hop.found as f64)],
                 ],
-            })
-            .collect(),
-    });
+            }),
+        ),
+    );
     findings.figures.push(picture(&hops, duration));
     claims(&hops, duration, findings);
     Ok(())
@@ -233,19 +235,20 @@ fn tables(context: &Context, duration: Span, findings: &mut Findings) -> Result<
         rows.push(Row { name: choice.name.to_owned(), values: vec![values] });
         outcomes.push((choice.name, report.schedulable, bound, found));
     }
-    findings.tables.push(Comparison {
-        title: "Tables of nodes with eight messages every 40 ms".to_owned(),
-        cite: "Section IV-C",
-        unit: "times in ms and load in %, of the node whose table needs most; left over in % of the messages",
-        digits: 2,
-        row_head: "table",
-        columns: "receive period|receive WCET|send period|send WCET|load|left over|end to end|bound"
-            .split('|')
-            .map(str::to_owned)
-            .collect(),
-        sources: vec![SIMULATED],
-        rows,
-    });
+    findings.tables.push(
+        Comparison::new(
+            "Tables of nodes with eight messages every 40 ms",
+            "Section IV-C",
+            "times in ms and load in %, of the node whose table needs most; left over in % of the messages",
+            2,
+        )
+        .with(
+            "table",
+            "receive period|receive WCET|send period|send WCET|load|left over|end to end|bound".split('|'),
+            [SIMULATED],
+            rows,
+        ),
+    );
     let told = |(name, _, _, found): &(&str, Answer, Option<Span>, Batches)| {
         format!("{name}: {} of {} messages", found.left_over, found.received)
     };

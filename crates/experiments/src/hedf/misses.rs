@@ -169,16 +169,18 @@ fn tables(outcomes: &Outcomes) -> Vec<Comparison> {
             let simulated = std::iter::once(Some(load_of(*load))).chain(missed);
             Row { name: name(*load), values: vec![paper, simulated.collect()] }
         };
-        Comparison {
-            title: format!("Deadline misses at D = {} ms", ms(*deadline)),
-            cite: "Fig. 6",
-            unit: "% of the messages, and the load of a link in %",
-            digits: 1,
-            row_head: "(mps, burst)",
-            columns: std::iter::once("load").chain(Rule::ALL.map(Rule::name)).map(str::to_owned).collect(),
-            sources: vec![PAPER, SIMULATED],
-            rows: LOADS.iter().enumerate().map(row).collect(),
-        }
+        Comparison::new(
+            format!("Deadline misses at D = {} ms", ms(*deadline)),
+            "Fig. 6",
+            "% of the messages, and the load of a link in %",
+            1,
+        )
+        .with(
+            "(mps, burst)",
+            std::iter::once("load").chain(Rule::ALL.map(Rule::name)),
+            [PAPER, SIMULATED],
+            LOADS.iter().enumerate().map(row),
+        )
     };
     DEADLINES.iter().zip(outcomes).enumerate().map(table).collect()
 }

@@ -137,16 +137,12 @@ fn table(points: &[Point], title: &str, unit: &'static str, value: impl Fn(&Poin
         name: point.flows.to_string(),
         values: vec![Kind::ALL.iter().map(|kind| value(point, *kind)).collect()],
     };
-    Comparison {
-        title: title.to_owned(),
-        cite: "Section I",
-        unit,
-        digits: 3,
-        row_head: "flows a node",
-        columns: Kind::ALL.map(|kind| kind.name().to_owned()).to_vec(),
-        sources: vec![SIMULATED],
-        rows: points.iter().map(row).collect(),
-    }
+    Comparison::new(title, "Section I", unit, 3).with(
+        "flows a node",
+        Kind::ALL.map(|kind| kind.name().to_owned()),
+        [SIMULATED],
+        points.iter().map(row),
+    )
 }
 
 fn tables(points: &[Point], findings: &mut Findings) {

@@ -198,16 +198,12 @@ fn table(rows: &[[Outcome; 2]]) -> Comparison {
         name: (i + 1).to_string(),
         values: vec![row.iter().flat_map(values).collect()],
     };
-    Comparison {
-        title: "Delays of messages".to_owned(),
-        cite: "Section VI",
-        unit: "ms, from the sending task to the receiver",
-        digits: 3,
-        row_head: "switches",
-        columns: Control::ALL.into_iter().flat_map(heads).collect(),
-        sources: vec![SIMULATED],
-        rows: rows.iter().enumerate().map(row).collect(),
-    }
+    Comparison::new("Delays of messages", "Section VI", "ms, from the sending task to the receiver", 3).with(
+        "switches",
+        Control::ALL.into_iter().flat_map(heads),
+        [SIMULATED],
+        rows.iter().enumerate().map(row),
+    )
 }
 
 fn figure(rows: &[[Outcome; 2]]) -> Drawn {

@@ -69,20 +69,17 @@ pub(super) fn table(all: &Outcomes, title: &str, findings: &mut Findings) {
         let values = counts.map(|count| Some(all.rate(count))).into_iter().chain([Some(of.percent())]);
         Row { name: format!("{region}: {}", of.best.name()), values: vec![values.collect()] }
     };
-    findings.tables.push(Comparison {
-        title: title.to_owned(),
-        cite: "Fig. 12",
-        unit: "deadlines/s, and per cent",
-        digits: 1,
-        row_head: "region: best single strategy",
-        columns: ["critical missed", "noncritical made"]
-            .into_iter()
-            .flat_map(|count| [count.to_owned(), format!("{count}, adaptive")])
-            .chain(["% of the best".to_owned()])
-            .collect(),
-        sources: vec!["simulated"],
-        rows: beside(all, |region| all.best_single(region)).iter().enumerate().map(row).collect(),
-    });
+    findings.tables.push(
+        Comparison::new(title, "Fig. 12", "deadlines/s, and per cent", 1).with(
+            "region: best single strategy",
+            ["critical missed", "noncritical made"]
+                .into_iter()
+                .flat_map(|count| [count.to_owned(), format!("{count}, adaptive")])
+                .chain(["% of the best".to_owned()]),
+            ["simulated"],
+            beside(all, |region| all.best_single(region)).iter().enumerate().map(row),
+        ),
+    );
 }
 
 /// Claims about regions that each begin idle. `long` says that the start and luck count for little.

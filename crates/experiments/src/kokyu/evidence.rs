@@ -28,16 +28,14 @@ pub(super) fn tables(all: &Outcomes, findings: &mut Findings) {
         }
     }
     let columns = MUF.iter().flat_map(|variant| VALUES.map(|(what, _)| format!("{}: {what}", variant.name())));
-    findings.tables.push(Comparison {
-        title: "Legs requested, and made, by their position in the chain".to_owned(),
-        cite: "Figs. 6 to 8",
-        unit: "legs/s",
-        digits: 1,
-        row_head: "region, leg",
-        columns: columns.collect(),
-        sources: vec!["simulated"],
-        rows,
-    });
+    findings.tables.push(
+        Comparison::new("Legs requested, and made, by their position in the chain", "Figs. 6 to 8", "legs/s", 1).with(
+            "region, leg",
+            columns,
+            ["simulated"],
+            rows,
+        ),
+    );
     let by_frame = |outcome: &Outcome| all.rate(outcome.by_frame());
     findings.tables.push(all.table("Legs complete by the ends of their frames", "Figs. 7 to 9", "legs/s", by_frame));
 }

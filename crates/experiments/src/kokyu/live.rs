@@ -237,16 +237,14 @@ impl Live {
                     values: vec![values(|both| &both.simulated), values(|both| &both.live)],
                 }
             };
-            findings.tables.push(Comparison {
-                title: format!("On this kernel: {what}"),
-                cite: "Figs. 7 to 9",
-                unit: "jobs in a window",
-                digits: 0,
-                row_head: "region",
-                columns: self.names(),
-                sources: sources.clone(),
-                rows: self.regions.iter().enumerate().map(row).collect(),
-            });
+            findings.tables.push(
+                Comparison::new(format!("On this kernel: {what}"), "Figs. 7 to 9", "jobs in a window", 0).with(
+                    "region",
+                    self.names(),
+                    sources.clone(),
+                    self.regions.iter().enumerate().map(row),
+                ),
+            );
         }
         let row = |(variant, regions): (&Variant, &Vec<WindowResult>)| {
             let sums = |pick: fn(&WindowResult) -> &Outcome| {
@@ -255,16 +253,12 @@ impl Live {
             };
             Row { name: variant.name(), values: vec![sums(|both| &both.simulated), sums(|both| &both.live)] }
         };
-        findings.tables.push(Comparison {
-            title: "On this kernel: all regions together".to_owned(),
-            cite: "Figs. 7 to 9",
-            unit: "jobs",
-            digits: 0,
-            row_head: "strategy",
-            columns: COUNTS.map(|(_, what, _)| what.to_owned()).to_vec(),
+        findings.tables.push(Comparison::new("On this kernel: all regions together", "Figs. 7 to 9", "jobs", 0).with(
+            "strategy",
+            COUNTS.map(|(_, what, _)| what.to_owned()),
             sources,
-            rows: self.variants.iter().zip(&self.all).map(row).collect(),
-        });
+            self.variants.iter().zip(&self.all).map(row),
+        ));
         let sums = self.all.iter().map(|regions| regions.iter().map(|both| both.replicated).sum());
         findings.tables.push(replication::table(self.names().into_iter().zip(sums)));
     }
@@ -279,16 +273,15 @@ impl Live {
             Row { name: variant.name(), values: vec![counts.map(|count| Some(count as f64)).collect()] }
         };
         let columns = ["late", "by load"].into_iter().chain(Cause::ALL.iter().map(|cause| cause.name()));
-        findings.tables.push(Comparison {
-            title: "On this kernel: why critical jobs were late, all regions together".to_owned(),
-            cite: "IV-B",
-            unit: "jobs, by load or by what disturbed longest",
-            digits: 0,
-            row_head: "strategy",
-            columns: columns.map(str::to_owned).collect(),
-            sources: vec!["live"],
-            rows: self.variants.iter().zip(&self.all).map(row).collect(),
-        });
+        findings.tables.push(
+            Comparison::new(
+                "On this kernel: why critical jobs were late, all regions together",
+                "IV-B",
+                "jobs, by load or by what disturbed longest",
+                0,
+            )
+            .with("strategy", columns, ["live"], self.variants.iter().zip(&self.all).map(row)),
+        );
     }
 
     fn figures(&self, findings: &mut Findings) {

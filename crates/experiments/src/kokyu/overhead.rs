@@ -70,16 +70,12 @@ fn latencies(context: &Context, findings: &mut Findings) -> Result<(), Failure> 
             name: region.to_string(),
             values: vec![all.iter().map(|regions| regions.get(region).map(pick)).collect()],
         };
-        findings.tables.push(Comparison {
-            title: title.to_owned(),
-            cite,
-            unit: "ns an operation",
-            digits: 0,
-            row_head: "region",
-            columns: columns.clone(),
-            sources: vec![super::MEASURED],
-            rows: (0..REGIONS.len()).map(row).collect(),
-        });
+        findings.tables.push(Comparison::new(title, cite, "ns an operation", 0).with(
+            "region",
+            columns.clone(),
+            [super::MEASURED],
+            (0..REGIONS.len()).map(row),
+        ));
         let series = papers.iter().zip(&all).enumerate().map(|(at, (variant, regions))| Series {
             points: regions.iter().enumerate().map(|(region, both)| (region as f64, pick(both))).collect(),
             ..super::series(variant, at / 2)
@@ -145,16 +141,14 @@ impl Latencies {
             name: name.to_owned(),
             values: vec![vec![paper], vec![Some(measured)]],
         };
-        findings.tables.push(Comparison {
-            title: "What queues cost, in proportion".to_owned(),
-            cite: "IV-B and V-B",
-            unit: "ratios of mean latencies",
-            digits: 2,
-            row_head: "ratio",
-            columns: vec![String::new()],
-            sources: vec![PAPER, super::MEASURED],
-            rows: rows.into_iter().map(row).collect(),
-        });
+        findings.tables.push(
+            Comparison::new("What queues cost, in proportion", "IV-B and V-B", "ratios of mean latencies", 2).with(
+                "ratio",
+                [""],
+                [PAPER, super::MEASURED],
+                rows.into_iter().map(row),
+            ),
+        );
         let dearest = STRATEGIES.into_iter().max_by(|a, b| sum(*a).total_cmp(&sum(*b))).map_or("", Builtin::name);
         let papers = charge(Variant { strategy: Some(Builtin::Rm), cancel: false }).as_ns() as f64;
         findings.differences.push(format!(
@@ -263,16 +257,14 @@ fn simulated(context: &Context, duration: Span, findings: &mut Findings) -> Resu
                     .collect(),
             ],
         };
-        findings.tables.push(Comparison {
-            title: format!("Noncritical deadlines made, {charge}"),
-            cite: "section VII",
-            unit: "deadlines/s",
-            digits: 1,
-            row_head: "region",
-            columns: papers.iter().map(|variant| variant.name()).collect(),
-            sources: vec!["simulated"],
-            rows: (0..REGIONS.len()).map(row).collect(),
-        });
+        findings.tables.push(
+            Comparison::new(format!("Noncritical deadlines made, {charge}"), "section VII", "deadlines/s", 1).with(
+                "region",
+                papers.iter().map(|variant| variant.name()),
+                ["simulated"],
+                (0..REGIONS.len()).map(row),
+            ),
+        );
     }
     let charged = OutcomesByCharge { all, duration };
     charged.claims(findings);

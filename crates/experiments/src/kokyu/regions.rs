@@ -125,16 +125,12 @@ impl Outcomes {
             let values = self.outcomes.iter().map(|regions| regions.get(region).map(&value)).collect();
             Row { name: region.to_string(), values: vec![values] }
         });
-        Comparison {
-            title: title.to_owned(),
-            cite,
-            unit,
-            digits: 1,
-            row_head: "region",
-            columns: self.variants.iter().map(|variant| variant.name()).collect(),
-            sources: vec!["simulated"],
-            rows: rows.collect(),
-        }
+        Comparison::new(title, cite, unit, 1).with(
+            "region",
+            self.variants.iter().map(|variant| variant.name()),
+            ["simulated"],
+            rows,
+        )
     }
 
     pub(super) fn tables(&self, findings: &mut Findings) {

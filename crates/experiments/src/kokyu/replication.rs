@@ -230,18 +230,14 @@ pub(super) fn table(all: impl Iterator<Item = (String, Replicated)>) -> Comparis
         name,
         values: vec![COLUMNS.iter().map(|(_, value)| Some(value(&all) as f64)).collect()],
     };
-    Comparison {
-        title: "On this kernel: values that jobs wrote, flushes that sent them, and readings of proxies, all \
-            regions together"
-            .to_owned(),
-        cite: "II-A",
-        unit: "values, flushes, readings",
-        digits: 0,
-        row_head: "strategy",
-        columns: COLUMNS.map(|(what, _)| what.to_owned()).to_vec(),
-        sources: vec!["live"],
-        rows: all.map(row).collect(),
-    }
+    Comparison::new(
+        "On this kernel: values that jobs wrote, flushes that sent them, and readings of proxies, all \
+            regions together",
+        "II-A",
+        "values, flushes, readings",
+        0,
+    )
+    .with("strategy", COLUMNS.map(|(what, _)| what.to_owned()), ["live"], all.map(row))
 }
 
 #[cfg(test)]

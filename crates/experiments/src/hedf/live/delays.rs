@@ -245,16 +245,12 @@ impl Figures {
                 values(all(self.live[mode].of(0))),
             ],
         };
-        Comparison {
-            title: "Round trips of one node on this kernel".to_owned(),
-            cite: "Fig. 4",
-            unit: "us",
-            digits: 1,
-            row_head: "network",
-            columns: ["least", "99 %", "largest", "range"].map(str::to_owned).to_vec(),
-            sources: vec![PAPER, SIMULATED, LIVE],
-            rows: (0..2).map(row).collect(),
-        }
+        Comparison::new("Round trips of one node on this kernel", "Fig. 4", "us", 1).with(
+            "network",
+            ["least", "99 %", "largest", "range"],
+            [PAPER, SIMULATED, LIVE],
+            (0..2).map(row),
+        )
     }
 
     /// All nodes share a clock, so one way is known as exactly as a round trip.
@@ -263,16 +259,8 @@ impl Figures {
             let of = |at: usize| us(rank(self.live[mode].one_way.clone(), at));
             Row { name: NAMES[mode].to_owned(), values: vec![[0, 500, 990, 1_000].map(of).to_vec()] }
         };
-        Comparison {
-            title: "Delays of requests to their servers on this kernel".to_owned(),
-            cite: "Section IV-A",
-            unit: "us, of all nodes",
-            digits: 1,
-            row_head: "network",
-            columns: ["least", "median", "99 %", "largest"].map(str::to_owned).to_vec(),
-            sources: vec![LIVE],
-            rows: (0..2).map(row).collect(),
-        }
+        Comparison::new("Delays of requests to their servers on this kernel", "Section IV-A", "us, of all nodes", 1)
+            .with("network", ["least", "median", "99 %", "largest"], [LIVE], (0..2).map(row))
     }
 
     fn distributions(&self) -> crate::findings::Drawn {
@@ -299,16 +287,12 @@ impl Figures {
                 values: vec![values(&|mode| self.simulated(mode, node)), values(&|mode| self.live[mode].of(node))],
             }
         };
-        Comparison {
-            title: "From the least to the 99th percentile of each node's round trips".to_owned(),
-            cite: "Fig. 5",
-            unit: "us",
-            digits: 1,
-            row_head: "node",
-            columns: ["no shares", "shares, tokens removed", "shares, all"].map(str::to_owned).to_vec(),
-            sources: vec![SIMULATED, LIVE],
-            rows: (0..NODES).map(row).collect(),
-        }
+        Comparison::new("From the least to the 99th percentile of each node's round trips", "Fig. 5", "us", 1).with(
+            "node",
+            ["no shares", "shares, tokens removed", "shares, all"],
+            [SIMULATED, LIVE],
+            (0..NODES).map(row),
+        )
     }
 
     fn one_node_claims(&self, findings: &mut Findings) {
@@ -385,16 +369,13 @@ fn beside_table(all: [&Rounds; 3]) -> Comparison {
         let [median, most] = [500, 990].map(|at| us(rank(rounds.beside(), at)));
         Row { name: name.to_owned(), values: vec![vec![median, most, Some(rounds.other as f64)]] }
     };
-    Comparison {
-        title: "Round trips through one node beside other traffic".to_owned(),
-        cite: "Section IV-A",
-        unit: "us, and packets of other traffic",
-        digits: 1,
-        row_head: "link of 100 Mbit/s",
-        columns: ["median", "99 %", "other packets"].map(str::to_owned).to_vec(),
-        sources: vec![LIVE],
-        rows: BESIDE.into_iter().zip(all).map(row).collect(),
-    }
+    Comparison::new(
+        "Round trips through one node beside other traffic",
+        "Section IV-A",
+        "us, and packets of other traffic",
+        1,
+    )
+    .with("link of 100 Mbit/s", ["median", "99 %", "other packets"], [LIVE], BESIDE.into_iter().zip(all).map(row))
 }
 
 fn beside_claims([idle, busy, fifo]: [&Rounds; 3], rounds: u64, findings: &mut Findings) {

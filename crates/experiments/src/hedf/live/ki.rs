@@ -319,16 +319,18 @@ fn table(all: &[KiRun]) -> Comparison {
             vec![None, None, value(hop.live)],
         ],
     };
-    Comparison {
-        title: "Messages that one receiving job takes at most on this kernel".to_owned(),
-        cite: "Section IV-C",
-        unit: "k, the messages of one flow",
-        digits: 0,
-        row_head: "set-up",
-        columns: ["Eq. 5", "proven", "observed"].map(str::to_owned).to_vec(),
-        sources: vec![PAPER, SIMULATED, LIVE],
-        rows: all.iter().flat_map(|ran| &ran.hops).map(row).collect(),
-    }
+    Comparison::new(
+        "Messages that one receiving job takes at most on this kernel",
+        "Section IV-C",
+        "k, the messages of one flow",
+        0,
+    )
+    .with(
+        "set-up",
+        ["Eq. 5", "proven", "observed"],
+        [PAPER, SIMULATED, LIVE],
+        all.iter().flat_map(|ran| &ran.hops).map(row),
+    )
 }
 
 fn relays(all: &[KiRun]) -> Comparison {
@@ -340,16 +342,12 @@ fn relays(all: &[KiRun]) -> Comparison {
             values: vec![vec![Some(passed as f64), ms(least), ms(most), ms(late_mean), ms(late)]],
         }
     };
-    Comparison {
-        title: "The relay that delays messages of node 0".to_owned(),
-        cite: "Section IV-C",
-        unit: "messages, and ms",
-        digits: 3,
-        row_head: "set-up",
-        columns: ["messages", "least", "largest", "mean error", "largest error"].map(str::to_owned).to_vec(),
-        sources: vec![LIVE],
-        rows: all.iter().map(row).collect(),
-    }
+    Comparison::new("The relay that delays messages of node 0", "Section IV-C", "messages, and ms", 3).with(
+        "set-up",
+        ["messages", "least", "largest", "mean error", "largest error"],
+        [LIVE],
+        all.iter().map(row),
+    )
 }
 
 /// Reached, or not yet, or passed. What the measured lateness explains refutes nothing.

@@ -140,16 +140,18 @@ impl Measured {
                     values: vec![values(|both| both.simulated.missed()), values(|both| both.live.missed())],
                 }
             };
-            Comparison {
-                title: format!("Deadline misses at D = {} ms on this kernel", ms(*deadline)),
-                cite: "Fig. 6",
-                unit: "% of the messages, and the load of a link in %",
-                digits: 1,
-                row_head: "(mps, burst)",
-                columns: std::iter::once("load").chain(Order::ALL.map(Order::name)).map(str::to_owned).collect(),
-                sources: vec![SIMULATED, LIVE],
-                rows: self.loads.iter().enumerate().map(row).collect(),
-            }
+            Comparison::new(
+                format!("Deadline misses at D = {} ms on this kernel", ms(*deadline)),
+                "Fig. 6",
+                "% of the messages, and the load of a link in %",
+                1,
+            )
+            .with(
+                "(mps, burst)",
+                std::iter::once("load").chain(Order::ALL.map(Order::name)),
+                [SIMULATED, LIVE],
+                self.loads.iter().enumerate().map(row),
+            )
         };
         DEADLINES.iter().zip(&self.all).map(table).collect()
     }
@@ -163,16 +165,12 @@ impl Measured {
             let values = vec![values(|both| both.simulated.messages), values(|both| both.live.messages)];
             Row { name: name(LOADS[*at]), values }
         };
-        Comparison {
-            title: "Messages on this kernel".to_owned(),
-            cite: "Fig. 6",
-            unit: "messages of all clients",
-            digits: 0,
-            row_head: "(mps, burst)",
-            columns: Order::ALL.map(Order::name).map(str::to_owned).to_vec(),
-            sources: vec![SIMULATED, LIVE],
-            rows: self.loads.iter().enumerate().map(row).collect(),
-        }
+        Comparison::new("Messages on this kernel", "Fig. 6", "messages of all clients", 0).with(
+            "(mps, burst)",
+            Order::ALL.map(Order::name),
+            [SIMULATED, LIVE],
+            self.loads.iter().enumerate().map(row),
+        )
     }
 
     fn pictures(&self) -> Vec<Drawn> {
