@@ -11,7 +11,10 @@
 
 use takt_model::Span;
 
+use super::context::Context;
+use super::findings::Findings;
 use super::{Experiment, HEDF, LiveForm};
+use crate::failure::Failure;
 
 mod batches;
 mod bounds;
@@ -24,7 +27,15 @@ mod predictability;
 mod setups;
 mod switches;
 
-const NEEDS: &str = "root (network namespaces, HTB, SCHED_FIFO), threaded NAPI (Linux 5.12) and two CPUs";
+/// All times are in seconds.
+const fn on_this_kernel(
+    (takes, short): (u64, u64),
+    longest: u64,
+    run: fn(&Context) -> Result<Findings, Failure>,
+) -> LiveForm {
+    let needs = "root (network namespaces, HTB, SCHED_FIFO), threaded NAPI (Linux 5.12) and two CPUs";
+    LiveForm { needs, takes: (Span::from_s(takes), Span::from_s(short)), longest: Span::from_s(longest), run }
+}
 
 fn rounded(span: Span) -> String {
     let us = span.as_ns() as f64 / 1e3;
@@ -39,12 +50,7 @@ pub(super) const KI: Experiment = Experiment::in_virtual_time(
     (Span::from_s(10), Span::from_s(1)),
     ki::reproduce,
 )
-.or(LiveForm {
-    needs: NEEDS,
-    takes: (Span::from_s(200), Span::from_s(27)),
-    longest: Span::from_s(600),
-    run: live::ki::reproduce,
-});
+.or(on_this_kernel((200, 27), 600, live::ki::reproduce));
 
 pub(super) const FIG4: Experiment = Experiment::in_virtual_time(
     &HEDF,
@@ -54,12 +60,7 @@ pub(super) const FIG4: Experiment = Experiment::in_virtual_time(
     (Span::from_s(10), Span::from_s(1)),
     delays::one_node,
 )
-.or(LiveForm {
-    needs: NEEDS,
-    takes: (Span::from_s(170), Span::from_s(20)),
-    longest: Span::from_s(600),
-    run: live::delays::one_node,
-});
+.or(on_this_kernel((170, 20), 600, live::delays::one_node));
 pub(super) const FIG5: Experiment = Experiment::in_virtual_time(
     &HEDF,
     "hedf-fig5",
@@ -68,12 +69,7 @@ pub(super) const FIG5: Experiment = Experiment::in_virtual_time(
     (Span::from_s(30), Span::from_s(1)),
     delays::all_nodes,
 )
-.or(LiveForm {
-    needs: NEEDS,
-    takes: (Span::from_s(70), Span::from_s(10)),
-    longest: Span::from_s(600),
-    run: live::delays::all_nodes,
-});
+.or(on_this_kernel((70, 10), 600, live::delays::all_nodes));
 pub(super) const FIG6: Experiment = Experiment::in_virtual_time(
     &HEDF,
     "hedf-fig6",
@@ -82,12 +78,7 @@ pub(super) const FIG6: Experiment = Experiment::in_virtual_time(
     (Span::from_s(60), Span::from_s(2)),
     misses::reproduce,
 )
-.or(LiveForm {
-    needs: NEEDS,
-    takes: (Span::from_s(400), Span::from_s(28)),
-    longest: Span::from_s(60),
-    run: live::misses::reproduce,
-});
+.or(on_this_kernel((400, 28), 60, live::misses::reproduce));
 pub(super) const PREDICTABILITY: Experiment = Experiment::in_virtual_time(
     &HEDF,
     "hedf-predictability",

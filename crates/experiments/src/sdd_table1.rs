@@ -203,40 +203,34 @@ fn claims(findings: &mut Findings, measured: &[Option<&TaskStats>], simulated: &
     let share = |value: Option<f64>| decimal(value, 3);
     let counts = [0, 1, 2].map(|i| measured[i]?.inter_arrival_ns.map(|summary| summary.count));
     let sample = counts.into_iter().flatten().min().unwrap_or(0);
-    findings
-        .claim(
-            "periods",
-            "the tracer sees each task's period: the median inter-arrival time is within 1 % of it (averages in the \
+    findings.claim(
+        "periods",
+        "the tracer sees each task's period: the median inter-arrival time is within 1 % of it (averages in the \
          paper: within 0.2 %)",
-            format!(
-                "by the period: {}",
-                [0, 1, 2].map(|i| share(between(i).map(|median| median / period(i)))).join(", ")
-            ),
-            all([0, 1, 2].map(|i| within(between(i), period(i), 0.99, 1.01))),
-        )
-        .needs(sample, JOBS_LEAST, "jobs of a task");
+        format!("by the period: {}", [0, 1, 2].map(|i| share(between(i).map(|median| median / period(i)))).join(", ")),
+        all([0, 1, 2].map(|i| within(between(i), period(i), 0.99, 1.01))),
+    );
     let response = |i: usize| measured[i]?.response_ns.map(|summary| us(summary.p50));
     let work = |i: usize| measured[i]?.execution_ns.map(|summary| us(summary.p50));
     let delay = |i: usize| Some((response(i)? - work(i)?) / work(1)?);
-    findings
-        .claim(
-            "undisturbed",
-            "tasks 1 (alone on its CPU) and 2 (the more important of two) wait for no other task: the median \
+    findings.claim(
+        "undisturbed",
+        "tasks 1 (alone on its CPU) and 2 (the more important of two) wait for no other task: the median \
              response exceeds the median execution by less than half of an execution of task 2 (averages in the \
              paper: 0.35 and 0.01)",
-            format!("exceeds it by {} and {} executions of task 2", share(delay(0)), share(delay(1))),
-            all([0, 1].map(|i| delay(i).map(|delay| delay < 0.5))),
-        )
-        .needs(sample, JOBS_LEAST, "jobs of a task");
-    findings
-        .claim(
-            "preempted",
-            "task 3 waits for task 2: its median response exceeds its execution by one to two executions of task 2 \
+        format!("exceeds it by {} and {} executions of task 2", share(delay(0)), share(delay(1))),
+        all([0, 1].map(|i| delay(i).map(|delay| delay < 0.5))),
+    );
+    findings.claim(
+        "preempted",
+        "task 3 waits for task 2: its median response exceeds its execution by one to two executions of task 2 \
          (averages in the paper: 1.34)",
-            format!("exceeds it by {} executions of task 2", share(delay(2))),
-            within(delay(2), 1.0, 0.9, 2.2),
-        )
-        .needs(sample, JOBS_LEAST, "jobs of a task");
+        format!("exceeds it by {} executions of task 2", share(delay(2))),
+        within(delay(2), 1.0, 0.9, 2.2),
+    );
+    for claim in &mut findings.claims {
+        claim.needs(sample, JOBS_LEAST, "jobs of a task");
+    }
     let expected = |i: usize| simulated[i]?.response_ns.map(|summary| us(summary.p50));
     let beside = |i: usize| response(i).zip(expected(i)).map(|(measured, simulated)| measured / simulated);
     findings.notes.push(format!(
