@@ -407,168 +407,142 @@ fn no_program_needs_an_async_runtime() {
     assert!(has_runtime(&tree("takt-dispatch", &["--features", "tokio"])), "who asks for it gets it");
 }
 
-/// A violation for the self-test: the file, the appended (or replaced) text, and the expected
-/// message. `package` is the crate in which clippy must report; `None` if the manifests show the
-/// violation.
+/// A violation for the self-test: a text of the file and what replaces it, and the expected message. An empty text is
+/// replaced at the end. Clippy must report violations of sources, and the manifests show the others.
 struct Break {
     what: &'static str,
     file: &'static str,
-    replace: Option<(&'static str, &'static str)>,
-    append: &'static str,
-    package: Option<&'static str>,
+    edit: (&'static str, &'static str),
     says: &'static str,
+}
+
+impl Break {
+    /// The crate in which clippy must report it.
+    fn package(&self) -> Option<String> {
+        let name = self.file.strip_prefix("crates/")?.split_once("/src/")?.0;
+        Some(if name == "cli" { "takt".to_owned() } else { format!("takt-{name}") })
+    }
+}
+
+/// Text that is added at the end of a file.
+const fn added(what: &'static str, file: &'static str, text: &'static str, says: &'static str) -> Break {
+    Break { what, file, edit: ("", text), says }
 }
 
 const BREAKS: [Break; 18] = [
     Break {
         what: "a crate apart holds unsafe code",
         file: "crates/zenoh/Cargo.toml",
-        replace: Some(("unsafe_code = \"forbid\"", "unsafe_code = \"allow\"")),
-        append: "",
-        package: None,
+        edit: ("unsafe_code = \"forbid\"", "unsafe_code = \"allow\""),
         says: "invariant 3: crates/zenoh does not forbid unsafe_code",
     },
     Break {
         what: "analysis asks the policies",
         file: "crates/analysis/Cargo.toml",
-        replace: Some(("[dependencies]", "[dependencies]\ntakt-policy.workspace = true")),
-        append: "",
-        package: None,
+        edit: ("[dependencies]", "[dependencies]\ntakt-policy.workspace = true"),
         says: "invariant 1: takt-analysis depends on takt-policy",
     },
-    Break {
-        what: "policy is tested against analysis in its own crate",
-        file: "crates/policy/Cargo.toml",
-        replace: None,
-        append: "\n[dev-dependencies.takt-analysis]\nworkspace = true\n",
-        package: None,
-        says: "invariant 1: takt-policy depends on takt-analysis",
-    },
+    added(
+        "policy is tested against analysis in its own crate",
+        "crates/policy/Cargo.toml",
+        "\n[dev-dependencies.takt-analysis]\nworkspace = true\n",
+        "invariant 1: takt-policy depends on takt-analysis",
+    ),
     Break {
         what: "the simulator consults analysis",
         file: "crates/sim/Cargo.toml",
-        replace: Some(("[dependencies]", "[dependencies]\ntakt-analysis.workspace = true")),
-        append: "",
-        package: None,
+        edit: ("[dependencies]", "[dependencies]\ntakt-analysis.workspace = true"),
         says: "invariant 1: takt-sim sees both",
     },
     Break {
         what: "live back ends load BPF programs themselves",
         file: "crates/run/Cargo.toml",
-        replace: Some(("[dependencies]", "[dependencies]\nlibbpf-rs.workspace = true")),
-        append: "",
-        package: None,
+        edit: ("[dependencies]", "[dependencies]\nlibbpf-rs.workspace = true"),
         says: "invariant 4: takt-run depends on libbpf-rs",
     },
     Break {
         what: "a pure crate links libc",
         file: "crates/log/Cargo.toml",
-        replace: Some(("[dependencies]", "[dependencies]\nlibc.workspace = true")),
-        append: "",
-        package: None,
+        edit: ("[dependencies]", "[dependencies]\nlibc.workspace = true"),
         says: "invariant 2: takt-log links libc",
     },
-    Break {
-        what: "a crate escapes the list by a clippy.toml of its own",
-        file: "crates/log/clippy.toml",
-        replace: None,
-        append: "# nothing disallowed\n",
-        package: None,
-        says: "invariant 2: crates/log has a clippy.toml of its own",
-    },
+    added(
+        "a crate escapes the list by a clippy.toml of its own",
+        "crates/log/clippy.toml",
+        "# nothing disallowed\n",
+        "invariant 2: crates/log has a clippy.toml of its own",
+    ),
     Break {
         what: "a crate leaves the workspace's lints",
         file: "crates/run/Cargo.toml",
-        replace: Some(("[lints]\nworkspace = true", "[lints.rust]\nunsafe_code = \"allow\"")),
-        append: "",
-        package: None,
+        edit: ("[lints]\nworkspace = true", "[lints.rust]\nunsafe_code = \"allow\""),
         says: "invariant 3: crates/run does not inherit the workspace's lints",
     },
-    Break {
-        what: "a clock in the command",
-        file: "crates/cli/src/failure.rs",
-        replace: None,
-        append: "\n/// Reads.\npub(crate) fn broken() -> std::time::SystemTime \
+    added(
+        "a clock in the command",
+        "crates/cli/src/failure.rs",
+        "\n/// Reads.\npub(crate) fn broken() -> std::time::SystemTime \
              {\n    std::time::SystemTime::now()\n}\n",
-        package: Some("takt"),
-        says: "invariant 4: crates/cli/src/failure.rs: use of a disallowed method `std::time::SystemTime::now`",
-    },
-    Break {
-        what: "a clock in the command, with the lint allowed",
-        file: "crates/cli/src/failure.rs",
-        replace: None,
-        append: "\n/// Reads.\n#[allow(clippy::disallowed_methods)]\npub(crate) fn broken() \
+        "invariant 4: crates/cli/src/failure.rs: use of a disallowed method `std::time::SystemTime::now`",
+    ),
+    added(
+        "a clock in the command, with the lint allowed",
+        "crates/cli/src/failure.rs",
+        "\n/// Reads.\n#[allow(clippy::disallowed_methods)]\npub(crate) fn broken() \
              {\n    let _ = std::time::Instant::now();\n}\n",
-        package: Some("takt"),
-        says: "invariant 4: crates/cli/src/failure.rs: lifts a lint",
-    },
-    Break {
-        what: "a crate with all warnings allowed",
-        file: "crates/sim/src/lib.rs",
-        replace: None,
-        append: "#![cfg_attr(unix, allow(dead_code, warnings))]\n",
-        package: Some("takt-sim"),
-        says: "invariant 4: crates/sim/src/lib.rs: lifts a lint",
-    },
-    Break {
-        what: "a second clock",
-        file: "crates/run/src/lib.rs",
-        replace: None,
-        append: "\n/// Reads.\npub fn broken() -> std::time::Duration {\n    std::time::Instant::now().elapsed()\n}\n",
-        package: Some("takt-run"),
-        says: "invariant 4: crates/run/src/lib.rs: use of a disallowed method `std::time::Instant::now`",
-    },
-    Break {
-        what: "an unsafe block without its SAFETY line",
-        file: "crates/linux/src/lib.rs",
-        replace: None,
-        append: "\n/// Reads.\npub fn broken(x: &u8) -> u8 {\n    unsafe { std::ptr::read(x) }\n}\n",
-        package: Some("takt-linux"),
-        says: "invariant 3: crates/linux/src/lib.rs: unsafe block missing a safety comment",
-    },
-    Break {
-        what: "a pure crate opens a socket",
-        file: "crates/report/src/lib.rs",
-        replace: None,
-        append: "\n/// Binds.\npub fn broken() -> std::io::Result<std::net::UdpSocket> \
+        "invariant 4: crates/cli/src/failure.rs: lifts a lint",
+    ),
+    added(
+        "a crate with all warnings allowed",
+        "crates/sim/src/lib.rs",
+        "#![cfg_attr(unix, allow(dead_code, warnings))]\n",
+        "invariant 4: crates/sim/src/lib.rs: lifts a lint",
+    ),
+    added(
+        "a second clock",
+        "crates/run/src/lib.rs",
+        "\n/// Reads.\npub fn broken() -> std::time::Duration {\n    std::time::Instant::now().elapsed()\n}\n",
+        "invariant 4: crates/run/src/lib.rs: use of a disallowed method `std::time::Instant::now`",
+    ),
+    added(
+        "an unsafe block without its SAFETY line",
+        "crates/linux/src/lib.rs",
+        "\n/// Reads.\npub fn broken(x: &u8) -> u8 {\n    unsafe { std::ptr::read(x) }\n}\n",
+        "invariant 3: crates/linux/src/lib.rs: unsafe block missing a safety comment",
+    ),
+    added(
+        "a pure crate opens a socket",
+        "crates/report/src/lib.rs",
+        "\n/// Binds.\npub fn broken() -> std::io::Result<std::net::UdpSocket> \
              {\n    std::net::UdpSocket::bind(\"[::1]:0\")\n}\n",
-        package: Some("takt-report"),
-        says: "invariant 2: crates/report/src/lib.rs: use of a disallowed type `std::net::UdpSocket`",
-    },
-    Break {
-        what: "a pure crate prints",
-        file: "crates/analysis/src/lib.rs",
-        replace: None,
-        append: "\n/// Prints.\npub fn broken() {\n    println!(\"hello\");\n}\n",
-        package: Some("takt-analysis"),
-        says: "invariant 2: crates/analysis/src/lib.rs: use of `println!`",
-    },
-    Break {
-        what: "unsafe code outside takt-linux",
-        file: "crates/log/src/lib.rs",
-        replace: None,
-        append: "\n/// Reads.\npub fn broken(x: &u8) -> u8 \
+        "invariant 2: crates/report/src/lib.rs: use of a disallowed type `std::net::UdpSocket`",
+    ),
+    added(
+        "a pure crate prints",
+        "crates/analysis/src/lib.rs",
+        "\n/// Prints.\npub fn broken() {\n    println!(\"hello\");\n}\n",
+        "invariant 2: crates/analysis/src/lib.rs: use of `println!`",
+    ),
+    added(
+        "unsafe code outside takt-linux",
+        "crates/log/src/lib.rs",
+        "\n/// Reads.\npub fn broken(x: &u8) -> u8 \
              {\n    // SAFETY: a reference is readable.\n    unsafe { std::ptr::read(x) }\n}\n",
-        package: Some("takt-log"),
-        says: "invariant 3: crates/log/src/lib.rs: usage of an `unsafe` block",
-    },
-    Break {
-        what: "a pure crate starts a thread, with the lint allowed",
-        file: "crates/policy/src/lib.rs",
-        replace: None,
-        append: "\n/// Spawns.\n#[allow(clippy::disallowed_methods)]\npub fn broken() \
+        "invariant 3: crates/log/src/lib.rs: usage of an `unsafe` block",
+    ),
+    added(
+        "a pure crate starts a thread, with the lint allowed",
+        "crates/policy/src/lib.rs",
+        "\n/// Spawns.\n#[allow(clippy::disallowed_methods)]\npub fn broken() \
              {\n    std::thread::spawn(|| ());\n}\n",
-        package: Some("takt-policy"),
-        says: "invariant 4: crates/policy/src/lib.rs: lifts a lint",
-    },
-    Break {
-        what: "a pure crate reads a file",
-        file: "crates/model/src/lib.rs",
-        replace: None,
-        append: "\n/// Reads.\npub fn broken() -> bool {\n    std::fs::read(\"/etc/hostname\").is_ok()\n}\n",
-        package: Some("takt-model"),
-        says: "invariant 2: crates/model/src/lib.rs: use of a disallowed method `std::fs::read`",
-    },
+        "invariant 4: crates/policy/src/lib.rs: lifts a lint",
+    ),
+    added(
+        "a pure crate reads a file",
+        "crates/model/src/lib.rs",
+        "\n/// Reads.\npub fn broken() -> bool {\n    std::fs::read(\"/etc/hostname\").is_ok()\n}\n",
+        "invariant 2: crates/model/src/lib.rs: use of a disallowed method `std::fs::read`",
+    ),
 ];
 
 #[test]
@@ -581,14 +555,16 @@ fn the_check_of_each_invariant_fails_when_it_is_broken() {
         let file = copy.join(broken.file);
         let before = fs::read_to_string(&file).ok();
         let mut text = before.clone().unwrap_or_default();
-        if let Some((from, to)) = broken.replace {
+        let (from, to) = broken.edit;
+        if from.is_empty() {
+            text.push_str(to);
+        } else {
             assert!(text.contains(from), "{}: nothing to replace", broken.file);
             text = text.replacen(from, to, 1);
         }
-        text.push_str(broken.append);
         fs::write(&file, text).expect("the copy is writable");
-        let found = match broken.package {
-            Some(package) => clippy(&copy, Some(package)),
+        let found = match broken.package() {
+            Some(package) => clippy(&copy, Some(&package)),
             None => violations_of_manifests(&copy),
         };
         match found.iter().find(|violation| violation.starts_with(broken.says)) {
