@@ -369,14 +369,7 @@ fn chains_are_bounded_end_to_end() {
 fn costs_and_modes_are_charged_and_named() {
     let mut system = System::local(1, Builtin::Rm, vec![task("a", 10, 5), task("b", 20, 10)]);
     assert_eq!(plain(&system).schedulable, Answer::Yes);
-    system.nodes[0].costs = Some(takt_model::Costs {
-        switch: Span::from_us(2),
-        migrate: Span::ZERO,
-        release: Span::ZERO,
-        tick: Span::ZERO,
-        tick_period: ms(4),
-        ..takt_model::Costs::NONE
-    });
+    system.nodes[0].costs = Some(Costs { switch: Span::from_us(2), ..Costs::NONE });
     let report = plain(&system);
     assert_eq!(report.schedulable, Answer::Unknown, "costs are upper bounds: too little time is no proof of a miss");
     system.nodes[0].costs = None;
@@ -524,7 +517,7 @@ fn the_system_files_ordinary_time_overrides_the_machines() {
     // Ordinary threads beside EDF on several CPUs, components and flows are charged or refused,
     // never forgotten.
     let mut pair = System::local(2, Builtin::Edf, vec![task("a", 10, 3), task("b", 10, 3), task("c", 10, 3)]);
-    let yes = |system: &System| check(system, &CheckOptions::default()).schedulable == Answer::Yes;
+    let yes = |system: &System| plain(system).schedulable == Answer::Yes;
     assert!(yes(&pair));
     pair.nodes[0].costs = Some(ordinary(4));
     assert!(!yes(&pair));
@@ -688,7 +681,7 @@ fn a_table_alone_needs_no_more_than_its_cpu() {
     for (wcet, answer) in [("5ms", Answer::Yes), ("6ms", Answer::Unknown)] {
         let table = format!("{{ period = \"10ms\", wcet = \"{wcet}\" }}");
         let node = format!("takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"edf\"\nreceive = {table}\nsend = {table}\n");
-        assert_eq!(check(&parsed(&node), &CheckOptions::default()).schedulable, answer, "{wcet}");
+        assert_eq!(plain(&parsed(&node)).schedulable, answer, "{wcet}");
     }
 }
 
@@ -700,7 +693,7 @@ fn flows_that_late_timers_release_are_not_covered() {
         let node = format!(
             "takt = 1\n[[node]]\nname = \"n\"\nstrategy = \"edf\"\ncosts = {{ latency = \"{latency}\" }}\n{flow}"
         );
-        assert_eq!(check(&parsed(&node), &CheckOptions::default()).schedulable, answer, "{latency}");
+        assert_eq!(plain(&parsed(&node)).schedulable, answer, "{latency}");
     }
 }
 
@@ -715,8 +708,8 @@ fn a_deferrable_server_that_is_replenished_late_may_be_late() {
              strategy = \"edf\"\n[[task]]\nname = \"in\"\ncomponent = \"s\"\nperiod = \"80ms\"\nwcet = \"4ms\"\n"
         )
     };
-    assert_eq!(check(&parsed(&text("0ms")), &CheckOptions::default()).schedulable, Answer::Yes);
-    assert_ne!(check(&parsed(&text("3ms")), &CheckOptions::default()).schedulable, Answer::Yes);
+    assert_eq!(plain(&parsed(&text("0ms"))).schedulable, Answer::Yes);
+    assert_ne!(plain(&parsed(&text("3ms"))).schedulable, Answer::Yes);
 }
 
 #[test]
@@ -727,7 +720,7 @@ fn the_share_of_jobs_in_time_counts_from_nominal_arrivals() {
         [[task]]\nname = \"in\"\ncomponent = \"s\"\nperiod = \"40ms\"\ndeadline = \"20ms\"\nwcet = \"10ms\"\n\
         exec = { pmf = [[\"9ms\", 0.5], [\"10ms\", 0.5]] }\n";
     let low = |text: &str| {
-        let report = check(&parsed(text), &CheckOptions::default());
+        let report = plain(&parsed(text));
         let cbs = report.tests.iter().find(|test| test.test.name() == "cbs").expect("a test of the server");
         cbs.figures["in_time"]["low"].as_f64()
     };
@@ -746,7 +739,7 @@ fn beside_a_table_that_is_not_covered_nothing_is_bounded() {
     let text = "takt = 1\n[[node]]\nname = \"n\"\ncpus = 2\nstrategy = \"edf\"\n\
         receive = { period = \"2ms\", wcet = \"2ms\" }\nsend = { period = \"2ms\", wcet = \"2ms\" }\n\
         [[task]]\nname = \"starved\"\nperiod = \"10ms\"\nwcet = \"1ms\"\n";
-    let report = check(&parsed(text), &CheckOptions::default());
+    let report = plain(&parsed(text));
     assert_eq!((report.schedulable, report.bound_of(TaskId(0))), (Answer::Unknown, None));
     assert!(report.tests.iter().all(|test| test.verdict.answer() == Answer::Unknown));
     assert!(report.tests.iter().flat_map(|test| &test.tasks).all(|task| task.verdict == Answer::Unknown));

@@ -118,19 +118,13 @@ fn random_components(random: &mut Random) -> System {
         let inside = nested && i == 1;
         let period = [4, 5, 6, 8, 10][random.between(0, 4) as usize] * if inside { 3 } else { 1 };
         let budget = random.between(1, (period * if count == 2 { 2 } else { 4 } / 5).max(1));
+        let strategy = StrategyRef::Builtin(order(random));
         system.components.push(Component {
-            name: format!("s{i}"),
-            node: NodeId(0),
             parent: inside.then_some(ComponentId(0)),
-            strategy: StrategyRef::Builtin(order(random)),
-            server: rules[random.between(0, 6) as usize],
+            strategy,
             period: Auto::Value(Span::from_ns(period)),
             budget: Auto::Value(Span::from_ns(budget)),
-            quantum: None,
-            cpus: 1,
-            server_cpus: Vec::new(),
-            priority: None,
-            threads: None,
+            ..Component::new(&format!("s{i}"), NodeId(0), rules[random.between(0, 6) as usize])
         });
         for k in 0..random.between(1, 3) {
             let t = period * random.between(3, 9) + if random.between(0, 1) == 0 { random.between(0, 7) } else { 0 };
@@ -255,14 +249,12 @@ fn random_tasks(random: &mut Random) -> System {
     }
     if random.between(0, 4) == 0 {
         let ns = Span::from_ns;
-        let (switch, migrate, release) = (ns(1), ns(1), ns(1));
-        let (tick, tick_period) = (ns(random.between(0, 1)), ns(20));
         system.nodes[0].costs = Some(Costs {
-            switch,
-            migrate,
-            release,
-            tick,
-            tick_period,
+            switch: ns(1),
+            migrate: ns(1),
+            release: ns(1),
+            tick: ns(random.between(0, 1)),
+            tick_period: ns(20),
             interrupt: ns(random.between(0, 1)),
             interrupt_period: ns(random.between(8, 30)),
             latency: ns(random.between(0, 1)),
@@ -270,7 +262,7 @@ fn random_tasks(random: &mut Random) -> System {
         });
     }
     if random.between(0, 5) == 0 && count > 2 {
-        system.tasks[1].after = vec![takt_model::TaskId(0)];
+        system.tasks[1].after = vec![TaskId(0)];
         system.tasks[1].period = system.tasks[0].period;
         system.tasks[1].deadline = system.tasks[0].period;
         system.tasks[1].arrival = Arrival::Periodic;
@@ -323,20 +315,8 @@ fn decisions_for_fixed_priorities_and_edf_have_certificates() {
             }
         }
     }
-    let all = [
-        "hyperbolic",
-        "density",
-        "demand",
-        "responses",
-        "levels",
-        "repeats",
-        "gfb",
-        "global",
-        "too-long",
-        "overload",
-        "schedule",
-    ];
-    for kind in all {
+    let all = "hyperbolic density demand responses levels repeats gfb global too-long overload schedule";
+    for kind in all.split(' ') {
         assert!(cases(400) < 250 || kinds.contains_key(kind), "no {kind}: {kinds:?}");
     }
     assert!(

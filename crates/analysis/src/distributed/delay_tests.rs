@@ -2,8 +2,8 @@
 
 use takt_model::generate::Random;
 
-use super::super::tests::cases;
 use super::*;
+use crate::brute::cases;
 
 /// Bits/s of a byte every `ns` ns.
 pub(in super::super) fn byte_every(ns: u64) -> u64 {

@@ -3,8 +3,8 @@
 use takt_model::generate::Random;
 
 use super::super::delay::tests::{byte_every, conforming};
-use super::super::tests::cases;
 use super::*;
+use crate::brute::cases;
 
 /// A packet on its way.
 #[derive(Clone, Copy, Debug)]

@@ -4,11 +4,7 @@ use takt_model::generate::Random;
 
 use super::reference::{Observation, Style, simulate};
 use super::*;
-
-/// How many random systems; TAKT_CASES overrides.
-pub(super) fn cases(default: u64) -> u64 {
-    std::env::var("TAKT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
-}
+use crate::brute::cases;
 
 /// A small system: up to three nodes, up to three flows of up to four hops, up to two local tasks a node.
 pub(super) fn small(random: &mut Random) -> Net {
@@ -35,16 +31,8 @@ pub(super) fn small(random: &mut Random) -> Net {
             let ordinary =
                 (random.between(0, 3) == 0).then(|| Tick { c: random.between(1, 3), t: random.between(20, 60) });
             let latency = if random.between(0, 2) == 0 { random.between(1, 6) } else { 0 };
-            AnalysedNode {
-                receive,
-                send,
-                interrupt: None,
-                tick: None,
-                ordinary,
-                latency,
-                locals,
-                to_completion: random.between(0, 2) == 0,
-            }
+            let to_completion = random.between(0, 2) == 0;
+            AnalysedNode { receive, send, ordinary, latency, locals, to_completion, ..AnalysedNode::default() }
         })
         .collect();
     let flows = (0..random.between(1, 3))
@@ -164,10 +152,8 @@ fn no_system_that_passes_misses_or_exceeds_a_bound() {
         "{passed} of {tried}: {leftovers} left over, {drifting} drift, {disordered} out of order, {completed} \
          to completion, {tight} tight"
     );
-    for count in [leftovers, drifting, disordered, completed, tight, late, taken] {
-        let counts = [leftovers, drifting, disordered, completed, tight, late, taken];
-        assert!(count * 200 > wanted, "{counts:?} of {wanted}");
-    }
+    let counts = [leftovers, drifting, disordered, completed, tight, late, taken];
+    assert!(counts.iter().all(|count| count * 200 > wanted), "{counts:?} of {wanted}");
 }
 
 fn transport(t: u64, c: u64) -> Option<Transport> {

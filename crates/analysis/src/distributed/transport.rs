@@ -236,8 +236,9 @@ fn periods(net: &Net, quantum: u64) -> Vec<u64> {
 mod tests {
     use takt_model::generate::Random;
 
-    use super::super::tests::{cases, small};
+    use super::super::tests::small;
     use super::*;
+    use crate::brute::cases;
 
     fn price(net: &Net, random: &mut Random) -> Price {
         let quantum = random.between(1, 2);

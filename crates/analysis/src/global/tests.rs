@@ -6,12 +6,7 @@ use takt_model::generate::Random;
 
 use super::exact::{Reachability, Ties, respond, sporadic};
 use super::*;
-use crate::brute::{self, Source};
-
-/// How many random sets; TAKT_CASES overrides.
-fn cases(default: u64) -> u64 {
-    std::env::var("TAKT_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
-}
+use crate::brute::{self, Source, cases};
 
 /// States that the judge may look at.
 const STATES_MAX: usize = 400_000;
@@ -327,7 +322,7 @@ fn tardiness_by_hand() {
 
 #[test]
 fn the_periodic_schedule_is_the_one_of_unit_slots() {
-    use crate::brute::{Source, completions, hyperperiod, jobs};
+    use crate::brute::{completions, hyperperiod, jobs};
     use exact::{Schedule, periodic};
     let (mut random, mut met, mut missed) = (Random::new(9), 0, 0);
     for case in 0..cases(4_000) {

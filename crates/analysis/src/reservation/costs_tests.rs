@@ -9,7 +9,7 @@ use takt_model::{
 
 use super::costs::{Charge, charge};
 use super::size::{Requirements, reserve};
-use super::tests::cases;
+use crate::brute::cases;
 use crate::check::{CheckOptions, check};
 use crate::linux::LinuxMachine;
 use crate::linux::tests::{Server as Fair, State as ServerState};

@@ -8,7 +8,8 @@ use super::dropping::{DropError, drop_probability};
 use super::independence::{Independence, SAMPLES_MIN};
 use super::size::{Requirements, ReserveError, arrivals_of, exec_of, reserve};
 use super::stochastic::{BLOCK_MAX, Model, StochasticError};
-use super::tests::{BudgetTiming, Rule, Server, cases};
+use super::tests::{BudgetTiming, Rule, Server};
+use crate::brute::cases;
 use crate::pmf::Pmf;
 
 fn pmf(random: &mut Random, low: u64, high: u64) -> Pmf {

@@ -3,13 +3,9 @@
 use takt_model::generate::Random;
 
 use super::deterministic::{Demand, JOBS_MAX, Reservation, keeps_up, pending, published_pending, response};
+use crate::brute::cases;
 use crate::compositional::fp;
 use crate::fp::rta::FpTask;
-
-/// How many random cases; TAKT_CASES overrides.
-pub(super) fn cases(default: u64) -> u64 {
-    std::env::var("TAKT_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(default)
-}
 
 /// The server's rule for an exhausted or unused budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

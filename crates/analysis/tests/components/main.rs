@@ -3,8 +3,8 @@
 use takt_analysis::{Answer, CheckOptions, CheckReport, SizeError, TestId, check, size};
 use takt_model::generate::Random;
 use takt_model::{
-    Arrival, Auto, Builtin, Component, ComponentId, NodeId, Placement, ServerRule, Span, StrategyRef, System, Task,
-    TaskId,
+    Arrival, Auto, Builtin, Component, ComponentId, Costs, NodeId, Placement, ServerRule, Span, StrategyRef, System,
+    Task, TaskId,
 };
 
 mod world;
@@ -303,20 +303,16 @@ fn more_than_a_server_gives_is_refuted() {
     // Of a period of 40 ns the server has 10. Too much by less than both texts can tell.
     system.tasks[2].wcet = Span::from_ns(1);
     let rest = system.tasks[2].clone();
-    let whole = takt_model::Task {
-        period: Span::from_ns(80),
-        deadline: Span::from_ns(80),
-        wcet: Span::from_ns(20),
+    let with = |name: &str, period: Span, wcet| Task {
+        name: name.to_owned(),
+        period,
+        deadline: period,
+        wcet: Span::from_ns(wcet),
         ..rest.clone()
     };
-    let bit =
-        takt_model::Task { period: Span::from_s(1000), deadline: Span::from_s(1000), wcet: Span::from_ns(1), ..rest };
-    let (mut near, old) = (system.clone(), system.tasks[2].component);
-    near.tasks.retain(|task| task.component != old);
-    near.tasks.extend([
-        takt_model::Task { name: "whole".to_owned(), ..whole },
-        takt_model::Task { name: "bit".to_owned(), ..bit },
-    ]);
+    let mut near = system.clone();
+    near.tasks.retain(|task| task.component != rest.component);
+    near.tasks.extend([with("whole", Span::from_ns(80), 20), with("bit", Span::from_s(1000), 1)]);
     let report = plain(&near);
     let why = report.tests.last().unwrap().verdict.why();
     assert!(
@@ -384,13 +380,12 @@ fn switches_and_ticks_are_charged_to_budgets() {
     system.tasks.push(Task { component: Some(ComponentId(0)), ..Task::periodic("a", ms(40), ms(2)) });
     system.tasks.push(Task { component: Some(ComponentId(1)), ..Task::periodic("b", ms(40), ms(2)) });
     let free = plain(&system);
-    system.nodes[0].costs = Some(takt_model::Costs {
+    system.nodes[0].costs = Some(Costs {
         switch: Span::from_us(10),
-        migrate: Span::ZERO,
         release: Span::from_us(1),
         tick: Span::from_us(5),
         tick_period: ms(4),
-        ..takt_model::Costs::NONE
+        ..Costs::NONE
     });
     let charged = plain(&system);
     assert_eq!((free.schedulable, charged.schedulable), (Answer::Yes, Answer::Yes));
@@ -400,7 +395,7 @@ fn switches_and_ticks_are_charged_to_budgets() {
         9 * 10_000 + 3 * 5_000
     );
     assert!(charged.bound_of(TaskId(0)) > free.bound_of(TaskId(0)));
-    system.nodes[0].costs = system.nodes[0].costs.map(|costs| takt_model::Costs { switch: ms(1), ..costs });
+    system.nodes[0].costs = system.nodes[0].costs.map(|costs| Costs { switch: ms(1), ..costs });
     assert_eq!(plain(&system).schedulable, Answer::Unknown);
 }
 
@@ -575,16 +570,7 @@ fn costs_lengthen_the_best_period() {
     }
     let free = size(&system).unwrap();
     assert!(free.components[0].period < ms(1) && free.notes.len() == 2, "{free:?}");
-    let zero = Span::ZERO;
-    let costs = takt_model::Costs {
-        switch: Span::from_us(10),
-        migrate: zero,
-        release: zero,
-        tick: zero,
-        tick_period: ms(4),
-        ..takt_model::Costs::NONE
-    };
-    system.nodes[0].costs = Some(costs);
+    system.nodes[0].costs = Some(Costs { switch: Span::from_us(10), ..Costs::NONE });
     let charged = size(&system).unwrap();
     assert!(charged.components[0].period >= ms(1) && charged.notes.is_empty(), "{charged:?}");
     assert_eq!(plain(&charged.system).schedulable, Answer::Yes, "{:#?}", plain(&charged.system));
@@ -607,12 +593,12 @@ fn costs_that_meet_quanta_other_cpus_and_split_budgets_are_charged() {
     // A quantum until it is noticed, a budget of the server, and itself.
     assert_eq!(response(&system), 7_000_000);
     // A job that takes a little longer than four quanta keeps the fifth.
-    let release = takt_model::Costs { release: Span::from_us(1), ..takt_model::Costs::NONE };
+    let release = Costs { release: Span::from_us(1), ..Costs::NONE };
     system.nodes[0].costs = Some(release);
     assert!(response(&system) >= 8_000_000, "{}", response(&system));
 
     // In parts a budget may come back any number of times.
-    let switch = takt_model::Costs { switch: Span::from_us(1), ..takt_model::Costs::NONE };
+    let switch = Costs { switch: Span::from_us(1), ..Costs::NONE };
     (system.components[0].server, system.components[0].quantum) = (ServerRule::Sporadic, None);
     assert_eq!(plain(&system).schedulable, Answer::Yes);
     system.nodes[0].costs = Some(switch);
@@ -628,10 +614,10 @@ fn costs_that_meet_quanta_other_cpus_and_split_budgets_are_charged() {
         figure.and_then(|lost| lost.as_u64()).unwrap_or(0)
     };
     assert_eq!(lost(&system), 0);
-    let migrate = takt_model::Costs { migrate: Span::from_us(3), ..takt_model::Costs::NONE };
+    let migrate = Costs { migrate: Span::from_us(3), ..Costs::NONE };
     system.nodes[0].costs = Some(migrate);
     let both = lost(&system);
-    system.nodes[0].costs = Some(takt_model::Costs { switch: Span::from_us(3), ..takt_model::Costs::NONE });
+    system.nodes[0].costs = Some(Costs { switch: Span::from_us(3), ..Costs::NONE });
     assert!(both > 0 && both == lost(&system), "{both}");
     system.nodes[0].placement = Placement::Partitioned;
     system.nodes[0].costs = Some(migrate);
