@@ -150,11 +150,7 @@ fn a_crowded_window_is_cut_and_says_where() {
     let system = golden::system(1, Builtin::Rm, "fast 5 2\nslow 10 5");
     let log = schedule(&system, false, 5_000);
     let options = GanttOptions { items_max: 500, ..GanttOptions::until(Time::MAX) };
-    let mut builder = GanttBuilder::new(Scene::of(&system), options);
-    for (stream, now, event) in &log {
-        builder.event(*stream, *now, event);
-    }
-    let gantt = builder.finish(ms(5_000));
+    let gantt = chart(Scene::of(&system), &log, options, ms(5_000));
     let items: usize = gantt.rows.iter().map(|row| row.segments.len() + row.marks.len()).sum();
     assert!((450..=502).contains(&items), "{items}");
     assert_eq!(gantt.cut, Some(ms(5_000)));
@@ -383,15 +379,11 @@ fn a_switch_of_strategy_is_marked() {
     // Out of order in the file: modes count by their instants, and 0 is the node's own strategy.
     for (at, strategy) in [(9, Builtin::Rm), (6, Builtin::Muf)] {
         let strategy = takt_model::StrategyRef::Builtin(strategy);
-        system.modes.push(takt_model::Mode { node: takt_model::NodeId(0), at: ms(at), strategy });
+        system.modes.push(takt_model::Mode { node: NodeId(0), at: ms(at), strategy });
     }
     let mut log: Log = Vec::new();
-    takt_sim::simulate(
-        &system,
-        &takt_sim::SimOptions { duration: takt_model::Span::from_ms(16), seed: 0, node: None },
-        &mut log,
-    )
-    .expect("a plain system");
+    let options = takt_sim::SimOptions { duration: Span::from_ms(16), seed: 0, node: None };
+    takt_sim::simulate(&system, &options, &mut log).expect("a plain system");
     let gantt = chart(Scene::of(&system), &log, GanttOptions::until(ms(16)), ms(16));
     assert!(svg(&gantt, &SvgOptions::new("modes")).contains("<title>strategy muf from 6 ms</title>"));
     assert!(svg(&gantt, &SvgOptions::new("modes")).contains("<title>strategy rm from 9 ms</title>"));
@@ -403,12 +395,12 @@ fn a_switch_of_strategy_is_marked() {
 fn a_chart_of_one_node_leaves_the_others_out() {
     let mut system = golden::system(1, Builtin::Rm, "a 4 2\nb 8 3");
     system.nodes.push(takt_model::NodeSpec { name: "far".to_owned(), ..system.nodes[0].clone() });
-    system.tasks[1].node = takt_model::NodeId(1);
+    system.tasks[1].node = NodeId(1);
     let log = schedule(&system, false, 16);
     let all = chart(Scene::of(&system), &log, GanttOptions::until(ms(16)), ms(16));
     let shown = text(&all, &TextOptions::default());
     assert!(shown.contains("\nlocal\n") && shown.contains("\nfar\n"), "{shown}");
-    let options = GanttOptions { node: Some(takt_model::NodeId(1)), ..GanttOptions::until(ms(16)) };
+    let options = GanttOptions { node: Some(NodeId(1)), ..GanttOptions::until(ms(16)) };
     let one = chart(Scene::of(&system), &log, options, ms(16));
     assert_eq!(one.rows.len(), 1);
     assert!(!text(&one, &TextOptions::default()).contains("local"));

@@ -105,19 +105,25 @@ fn written(events: &[KernelEvent], cpus: u32, draw: &mut Draw) -> Vec<u8> {
     trace(&packets)
 }
 
+/// A machine after so many steps. Wake-ups name their CPUs.
+fn world(seed: u64, steps: u32) -> World {
+    let mut world = World::new(seed);
+    (0..steps).for_each(|_| world.step());
+    for event in &mut world.events {
+        if let EventKind::Wake { cpu, .. } = &mut event.what {
+            *cpu = Some(event.cpu);
+        }
+    }
+    world
+}
+
 #[test]
 fn traces_of_random_machines_are_read_back() {
     let cases = std::env::var("TAKT_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(200);
     let mut events = 0;
     for seed in 0..cases {
-        let mut world = World::new(seed);
-        (0..200).for_each(|_| world.step());
+        let world = world(seed, 200);
         let cpus = world.on.len() as u32;
-        for event in &mut world.events {
-            if let EventKind::Wake { cpu, .. } = &mut event.what {
-                *cpu = Some(event.cpu);
-            }
-        }
         let bytes = written(&world.events, cpus, &mut Draw(seed));
         let (mut read, damages) = read(&bytes);
         assert_eq!(damages, Vec::<String>::new(), "seed {seed}");
@@ -376,13 +382,7 @@ fn damage_is_told_with_its_byte_and_the_rest_is_read() {
 fn no_damage_makes_it_panic() {
     let mut draw = Draw(5);
     for seed in 0..300 {
-        let mut world = World::new(seed);
-        (0..30).for_each(|_| world.step());
-        for event in &mut world.events {
-            if let EventKind::Wake { cpu, .. } = &mut event.what {
-                *cpu = Some(event.cpu);
-            }
-        }
+        let world = world(seed, 30);
         let mut bytes = written(&world.events, world.on.len() as u32, &mut draw);
         for _ in 0..1 + draw.below(4) {
             let at = draw.below(bytes.len() as u64) as usize;

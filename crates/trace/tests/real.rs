@@ -12,9 +12,7 @@ use takt_trace::{
 
 /// A trace as it is read: every event with its name, and how many places are broken.
 fn read(file: &str) -> (Form, Vec<(KernelEvent, String)>, u64) {
-    let bytes =
-        std::fs::read(format!("{}/tests/data/{file}", env!("CARGO_MANIFEST_DIR"))).expect("the fixture is there");
-    let bytes = unpacked(&bytes).expect("the fixture is sound");
+    let bytes = dat_file(file);
     let mut recording = Recording::open(&bytes).expect("the fixture is a trace");
     let mut events = Vec::new();
     recording.each(|event| events.push(*event));
@@ -62,9 +60,7 @@ fn counts_are_those_that_are_known() {
 /// The kernel's counters of each CPU stand in a trace.dat; here all are zero.
 #[test]
 fn losses_in_the_kernels_counters_are_reported() {
-    let path = format!("{}/tests/data/trappy-raw_trace.dat.gz", env!("CARGO_MANIFEST_DIR"));
-    let packed = std::fs::read(path).expect("the fixture is there");
-    let mut bytes = unpacked(&packed).expect("the fixture is sound").into_owned();
+    let mut bytes = dat_file("trappy-raw_trace.dat.gz");
     assert_eq!(Recording::open(&bytes).expect("a trace").losses(), []);
     let places = |bytes: &[u8], what: &[u8]| -> Vec<usize> {
         let found = bytes.windows(what.len()).enumerate().filter(|(_, window)| *window == what);
@@ -136,8 +132,7 @@ fn each_switch_leaves_the_thread_that_the_one_before_chose() {
 /// 21 pages of a ring buffer, 1366 events, without the formats of their kernel.
 #[test]
 fn pages_alone() {
-    let bytes = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/schedviz-cpu0.gz")).expect("is there");
-    let bytes = unpacked(&bytes).expect("sound");
+    let bytes = dat_file("schedviz-cpu0.gz");
     let layout = PageLayout::usual(8, 4096);
     let (mut pages, mut events, mut latest) = (0, 0, Time::ZERO);
     for bytes in bytes.chunks(layout.page) {
@@ -151,7 +146,7 @@ fn pages_alone() {
         }
     }
     assert_eq!((pages, events), (21, 1366));
-    let mut recording = Recording::pages(&[], layout, Endian::Little, vec![(0, &bytes)]);
+    let mut recording = Recording::pages(&[], layout, Endian::Little, vec![(0, &bytes[..])]);
     let mut seen = 0;
     recording.each(|_| seen += 1);
     assert_eq!((seen, recording.damages().count()), (1366, 0));
@@ -160,9 +155,7 @@ fn pages_alone() {
 /// A cut file is read up to the cut at any byte, and the cut is reported.
 #[test]
 fn a_cut_file_is_read_as_far_as_it_goes() {
-    let bytes = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/lisa-sched_load_trace.dat.gz"))
-        .expect("is there");
-    let bytes = unpacked(&bytes).expect("sound");
+    let bytes = dat_file("lisa-sched_load_trace.dat.gz");
     let (mut opened, mut before) = (0, 0);
     for percent in (5..100).step_by(5) {
         let cut = &bytes[..bytes.len() * percent / 100];
@@ -183,8 +176,7 @@ fn a_cut_file_is_read_as_far_as_it_goes() {
 /// reader would never end.
 #[test]
 fn sections_that_go_round_are_read_once() {
-    const FILE: &str = "lisa-sched_load_trace.v7-zstd.dat";
-    let mut bytes = std::fs::read(format!("{}/tests/data/{FILE}", env!("CARGO_MANIFEST_DIR"))).expect("is there");
+    let mut bytes = dat_file("lisa-sched_load_trace.v7-zstd.dat");
     // Behind the header's magic, version, order of bytes, word, page, and the names of the
     // compression.
     let first = header_end(&bytes);
@@ -193,17 +185,12 @@ fn sections_that_go_round_are_read_once() {
     // for the last.
     let last = memchr::memmem::rfind(&bytes, &[0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).expect("has a last section");
     bytes[last + 6..last + 14].copy_from_slice(&options);
-    let mut recording = Recording::open(&bytes).expect("is a trace");
-    let mut events = 0;
-    recording.each(|_| events += 1);
-    let damages = recording.damages();
-    assert_eq!((events, damages.count()), (3724, 1), "{damages:?}");
+    assert_eq!(count_of(&bytes), (3724, 1));
 }
 
 /// trappy's file with another option before the others; places of pages are moved with it.
 fn with_option(id: u8, data: &[u8]) -> Vec<u8> {
-    let path = format!("{}/tests/data/trappy-raw_trace.dat.gz", env!("CARGO_MANIFEST_DIR"));
-    let mut bytes = unpacked(&std::fs::read(path).expect("is there")).expect("sound").into_owned();
+    let mut bytes = dat_file("trappy-raw_trace.dat.gz");
     let place = |bytes: &[u8], what: &[u8]| memchr::memmem::find(bytes, what).expect("has that part") + what.len();
     let options = place(&bytes, b"options  \0");
     let option = [&[id, 0, data.len() as u8, 0, 0, 0], data].concat();
@@ -217,6 +204,7 @@ fn with_option(id: u8, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// How many events there are, and how many places are broken.
 fn count_of(bytes: &[u8]) -> (u64, u64) {
     let mut recording = Recording::open(bytes).expect("is a trace");
     let mut events = 0;
@@ -334,8 +322,7 @@ fn a_later_time_without_a_unit_is_damage() {
 /// A file of version 7 tells where its pages are at its end.
 #[test]
 fn a_file_that_is_cut_before_its_options_is_refused() {
-    let path = format!("{}/tests/data/lisa-sched_load_trace.v7-zstd.dat", env!("CARGO_MANIFEST_DIR"));
-    let mut bytes = std::fs::read(path).expect("is there");
+    let mut bytes = dat_file("lisa-sched_load_trace.v7-zstd.dat");
     for percent in [10, 50, 90, 99] {
         let cut = &bytes[..bytes.len() * percent / 100];
         match Recording::open(cut) {
@@ -401,22 +388,13 @@ fn foreign_files_are_named() {
 /// Zeros that gzip has made small are not unpacked.
 #[test]
 fn a_bomb_is_refused_by_its_beginning() {
-    use std::io::Write as _;
-    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    for _ in 0..16 {
-        packed.write_all(&[0; 1 << 16]).expect("written");
-    }
-    let packed = packed.finish().expect("packed");
-    assert_eq!(unpacked(&packed), Err(OpenError::NoEvent));
-    assert_eq!(refuse_foreign(&packed), Err(OpenError::NoEvent));
+    let zeros = packed(&[&vec![0; 1 << 20]]);
+    assert_eq!(unpacked(&zeros), Err(OpenError::NoEvent));
+    assert_eq!(refuse_foreign(&zeros), Err(OpenError::NoEvent));
     // Text without an event is unpacked no further than an event may be.
     let text = |event: &str| {
-        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         let block = "a line of a log\n".repeat(1 << 16);
-        for part in [&block.repeat(15), event, &block.repeat(2)] {
-            packed.write_all(part.as_bytes()).expect("written");
-        }
-        packed.finish().expect("packed")
+        packed(&[block.repeat(15).as_bytes(), event.as_bytes(), block.repeat(2).as_bytes()])
     };
     assert_eq!(unpacked(&text("")), Err(OpenError::NoEarlyEvent));
     // A damaged file is called damaged, though its sound part has no event.
@@ -434,27 +412,23 @@ fn dat_file(file: &str) -> Vec<u8> {
     unpacked(&bytes).expect("sound").into_owned()
 }
 
+/// These parts as one file of gzip.
+fn packed(parts: &[&[u8]]) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    parts.iter().for_each(|part| packed.write_all(part).expect("written"));
+    packed.finish().expect("packed")
+}
+
 /// The headers of a trace.dat say how much of it is needed. The rest is neither read nor unpacked.
 #[test]
 fn a_trace_dat_is_needed_as_far_as_its_headers_say() {
-    use std::io::Write as _;
     const ZEROS: usize = 64 << 20;
-    let packed = |parts: &[&[u8]]| {
-        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        parts.iter().for_each(|part| packed.write_all(part).expect("written"));
-        packed.finish().expect("packed")
-    };
-    let events = |bytes: &[u8]| {
-        let mut recording = Recording::open(bytes).expect("sound");
-        let mut events = 0;
-        recording.each(|_| events += 1);
-        (events, recording.damages().count())
-    };
     for file in ["trappy-raw_trace.dat.gz", "lisa-sched_load_trace.dat.gz", "lisa-sched_load_trace.v7-zstd.dat"] {
         let bytes = dat_file(file);
         let extent = dat_extent_of(&bytes).expect("sound").expect("known") as usize;
         assert!(extent <= bytes.len(), "{file}: {extent} of {} bytes", bytes.len());
-        assert_eq!(events(&bytes[..extent]), events(&bytes), "{file}");
+        assert_eq!(count_of(&bytes[..extent]), count_of(&bytes), "{file}");
         let padded = packed(&[&bytes, &vec![0; ZEROS]]);
         assert_eq!(*unpacked(&padded).expect("sound"), bytes[..extent], "{file}");
         // Zeros follow a part of the headers, as in a bomb or a file with holes.
