@@ -14,7 +14,7 @@ use crate::args::Infer;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
 use crate::output::{Target, note, print, print_json};
-use crate::table::{Rows, Table, time};
+use crate::table::{Rows, Table, or_dash, time};
 
 mod components;
 
@@ -277,7 +277,6 @@ fn describe_traffic(inferred: &Inferred) -> String {
         inferred.nodes.get(id.index()).map_or_else(String::new, |node| file::one_line(&node.name).into_owned())
     };
     let mut flows = Table::new(&["FLOW", "TASKS", "NODES", "INSTANCES", "PERIOD", "SEND GAP", "END TO END"]);
-    let dash = |span: Option<Span>| span.map_or("-".to_owned(), time);
     for flow in &inferred.traffic.flows {
         let hops: Vec<&InferredTask> = flow.hops.iter().filter_map(|hop| inferred.tasks.get(hop.index())).collect();
         let names: Vec<String> = hops.iter().map(|hop| file::one_line(&hop.name).into_owned()).collect();
@@ -287,9 +286,9 @@ fn describe_traffic(inferred: &Inferred) -> String {
             names.join(", "),
             nodes.join(", "),
             flow.instances.to_string(),
-            dash(hops.first().and_then(|hop| hop.period())),
-            dash(flow.send_gap),
-            dash(flow.longest),
+            or_dash(hops.first().and_then(|hop| hop.period()).map(time)),
+            or_dash(flow.send_gap.map(time)),
+            or_dash(flow.longest.map(time)),
         ]);
     }
     let mut networks = Table::new(&["FROM", "TO", "MESSAGES", "DELAY", "AT MOST"]);
@@ -312,7 +311,6 @@ fn describe(inferred: &Inferred) -> String {
         let mut add_note = |text: String| notes.push((rank(task), file::one_line(&text).into_owned()));
         let arrivals = &task.arrivals;
         let exec = task.exec.as_ref();
-        let dash = |span: Option<Span>| span.map_or("-".to_owned(), time);
         let names = |ids: &mut dyn Iterator<Item = takt_model::TaskId>| -> String {
             let names = ids.filter_map(|id| inferred.tasks.get(id.index())).map(|task| file::one_line(&task.name));
             names.collect::<Vec<_>>().join(", ")
@@ -329,10 +327,10 @@ fn describe(inferred: &Inferred) -> String {
                 None => task.period().map_or("-".to_owned(), |period| period.four_digits_down().to_string()),
             },
             arrivals.grid.map_or("-".to_owned(), |_| time(Span::from_ns(task.offset().as_ns()))),
-            dash(arrivals.grid.map(|_| task.jitter)),
-            dash(exec.map(|exec| exec.mean)),
-            dash(exec.map(|exec| exec.max)),
-            dash(task.deadline.map(|(deadline, _)| deadline)),
+            or_dash(arrivals.grid.map(|_| time(task.jitter))),
+            or_dash(exec.map(|exec| time(exec.mean))),
+            or_dash(exec.map(|exec| time(exec.max))),
+            or_dash(task.deadline.map(|(deadline, _)| time(deadline))),
             task.cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
             after.clone(),
         ]);

@@ -392,17 +392,14 @@ struct Commands<'a> {
 impl Commands<'_> {
     fn all(&self) -> Vec<String> {
         let Commands { options, seed, duration, .. } = self;
-        let (mut lines, system, logs) = match (&options.logs[..], self.back_end) {
-            // A log alone: its system is on the page.
-            ([], Some(_)) => {
-                let copy = "# system.toml: the file that stands on this page".to_owned();
-                (vec![copy], "system.toml".to_owned(), std::slice::from_ref(&options.file))
-            }
-            (logs, _) if options.file == "-" => {
-                let copy = "# system.toml: the file that stands on this page".to_owned();
-                (vec![copy], "system.toml".to_owned(), logs)
-            }
-            (logs, _) => (Vec::new(), quoted(&options.file), logs),
+        let is_log = options.logs.is_empty() && self.back_end.is_some();
+        let logs = if is_log { std::slice::from_ref(&options.file) } else { &options.logs[..] };
+        // The system of a log alone is on the page.
+        let (mut lines, system) = if is_log || options.file == "-" {
+            let copy = "# system.toml: the file that stands on this page".to_owned();
+            (vec![copy], "system.toml".to_owned())
+        } else {
+            (Vec::new(), quoted(&options.file))
         };
         let named = |log: &String| if log == "-" { "log.takt".to_owned() } else { quoted(log) };
         let logs: Vec<String> = logs.iter().map(named).collect();
@@ -413,17 +410,17 @@ impl Commands<'_> {
         let node = node + &self.guard.map(|guard| format!(" --adaptive {}", quoted(guard))).unwrap_or_default();
         let sim = format!("takt sim {judged} --for {duration} --seed {seed}");
         let sim = Some(sim).filter(|_| self.simulates);
-        let again = match (self.back_end, &log) {
+        let mut again = format!(" --seed {seed} --for {duration}");
+        match (self.back_end, &log) {
             (Some(BackEnd::Sim), Some(log)) => {
                 let delays = self.delays.map(|list| format!(" --delays {}", quoted(list))).unwrap_or_default();
                 lines.push(format!("takt sim {system}{node} --for {duration} --seed {seed}{delays} -o {log}"));
-                String::new()
+                again.clear();
             }
             // Each node has a command of its own.
             (Some(_), Some(_)) if logs.len() > 1 => {
                 lines.extend(sim);
                 lines.push("# each node: takt run, as docs/how-to/run-flows-over-machines.md shows".to_owned());
-                format!(" --seed {seed} --for {duration}")
             }
             (Some(back_end), Some(log)) => {
                 lines.extend(sim);
@@ -438,13 +435,9 @@ impl Commands<'_> {
                     }
                     _ => {}
                 }
-                format!(" --seed {seed} --for {duration}")
             }
-            _ => {
-                lines.extend(sim);
-                format!(" --seed {seed} --for {duration}")
-            }
-        };
+            _ => lines.extend(sim),
+        }
         let logs: String = logs.iter().map(|log| format!(" {log}")).collect();
         lines.push(format!("takt report {system}{logs}{again}{}", page_option(options)));
         lines

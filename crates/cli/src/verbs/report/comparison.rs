@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use takt_analysis::{Answer, CheckReport};
-use takt_log::stats::{ChainStats, TaskStats};
+use takt_log::stats::{ChainStats, Summary, TaskStats};
 use takt_log::{BackEnd, Definitions};
 use takt_model::flows::{self, Role};
 use takt_model::{Lateness, NodeId, Span, System};
@@ -96,9 +96,6 @@ impl Comparison<'_> {
     pub(super) fn table(&self) -> String {
         let heads = "response times|deadline|bound|simulated max|missed|measured p99|max|missed";
         let mut table = Table::headed(heads);
-        let missed = |seen: &Option<ResponseSummary>| {
-            or_dash(seen.as_ref().and_then(|seen| Some(format!("{} of {}", seen.missed?, seen.jobs))))
-        };
         let (tasks, chains) = self.lines();
         let (of_flows, others): (Vec<Line>, Vec<Line>) =
             tasks.into_iter().chain(chains).partition(|line| line.flow.is_some());
@@ -110,10 +107,10 @@ impl Comparison<'_> {
                 or_dash(line.deadline.map(time)),
                 or_dash(line.bound.map(time)),
                 or_dash(line.simulated.as_ref().and_then(|seen| seen.max).map(time)),
-                missed(&line.simulated),
+                missed(line.simulated.as_ref()),
                 or_dash(measured.and_then(|seen| seen.p99).map(time)),
                 or_dash(measured.and_then(|seen| seen.max).map(time)),
-                missed(&line.measured),
+                missed(line.measured.as_ref()),
             ]);
         }
         let of_flow_rows: Vec<_> = of_flows.iter().map(Line::rank).collect();
@@ -235,7 +232,6 @@ fn flow_table(lines: Vec<Line>) -> Table {
         let seen = line.simulated;
         let max = seen.as_ref().and_then(|seen| seen.max);
         let left = |limit| or_dash(slack(limit, max).map(Lateness::four_digits_down));
-        let missed = seen.as_ref().and_then(|seen| Some(format!("{} of {}", seen.missed?, seen.jobs)));
         table.row(vec![
             line.name,
             line.flow.unwrap_or_default(),
@@ -244,10 +240,14 @@ fn flow_table(lines: Vec<Line>) -> Table {
             or_dash(max.map(time)),
             left(line.bound),
             left(line.deadline),
-            or_dash(missed),
+            missed(seen.as_ref()),
         ]);
     }
     table
+}
+
+fn missed(seen: Option<&ResponseSummary>) -> String {
+    or_dash(seen.and_then(|seen| Some(format!("{} of {}", seen.missed?, seen.jobs))))
 }
 
 /// What is left below a limit; negative above it.
@@ -259,12 +259,16 @@ fn slack(limit: Option<Span>, max: Option<Span>) -> Option<Lateness> {
 impl ResponseSummary {
     /// Nothing where no job was released (another node's task).
     pub(super) fn of_task(task: &TaskStats) -> Option<ResponseSummary> {
-        (task.released > 0).then(|| ResponseSummary {
-            p99: task.response_ns.as_ref().map(|response| Span::from_ns(response.p99)),
-            max: task.response_ns.as_ref().map(|response| Span::from_ns(response.max)),
-            missed: task.missed,
-            jobs: task.released,
-        })
+        (task.released > 0).then(|| ResponseSummary::of(task.response_ns, task.missed, task.released))
+    }
+
+    pub(super) fn of_chain(chain: &ChainStats) -> ResponseSummary {
+        ResponseSummary::of(chain.response_ns, None, chain.responses.count())
+    }
+
+    fn of(response: Option<Summary<u64>>, missed: Option<u64>, jobs: u64) -> ResponseSummary {
+        let span = |value: fn(Summary<u64>) -> u64| response.map(value).map(Span::from_ns);
+        ResponseSummary { p99: span(|response| response.p99), max: span(|response| response.max), missed, jobs }
     }
 
     /// The slacks are those to these limits.
@@ -278,14 +282,5 @@ impl ResponseSummary {
             "bound_slack_ns": slack(bound),
             "deadline_slack_ns": slack(deadline),
         })
-    }
-
-    pub(super) fn of_chain(chain: &ChainStats) -> ResponseSummary {
-        ResponseSummary {
-            p99: chain.response_ns.as_ref().map(|response| Span::from_ns(response.p99)),
-            max: chain.response_ns.as_ref().map(|response| Span::from_ns(response.max)),
-            missed: None,
-            jobs: chain.responses.count(),
-        }
     }
 }
