@@ -438,6 +438,12 @@ fn sum(histogram: &Histogram) -> (u64, u64) {
     (histogram.count(), histogram.sum() as u64)
 }
 
+/// `time word` of each line.
+fn words(log: &Log) -> Vec<String> {
+    let word = |event: &Event| format!("{event:?}").split(' ').next().unwrap().to_lowercase();
+    log.iter().map(|(_, at, event)| format!("{} {}", at.as_ns(), word(event))).collect()
+}
+
 /// One thread; each step is a time, and what is seen or stamped.
 struct MergeScenario {
     witness: Merge,
@@ -476,12 +482,9 @@ impl MergeScenario {
     fn stamp(&mut self, at: u64, event: Event) {
         self.witness.stamp(Stamp { at: NS(at), due: NS(at), lane: Some(0), event });
     }
-    /// `time word` of each line.
     fn log_text(mut self) -> (String, Stamped) {
         let mut stamped = self.witness.finish(NS(1000), &mut self.log).stamped;
-        let word = |event: &Event| format!("{event:?}").split(' ').next().unwrap().to_lowercase();
-        let lines = self.log.iter().map(|(_, at, event)| format!("{} {}", at.as_ns(), word(event)));
-        (lines.collect::<Vec<_>>().join(", "), stamped.remove(0))
+        (words(&self.log).join(", "), stamped.remove(0))
     }
 }
 
@@ -599,16 +602,14 @@ fn the_log_names_other_holders_of_the_cpu_and_the_last_one_before_a_job() {
     assert_eq!(log, expected);
 }
 
-/// Two workers of a dispatcher on one CPU: `time word` of each line, and how many switches are
-/// missing.
+/// Two workers of a dispatcher on one CPU: the log, and how many switches are missing.
 fn worked(stamps: &[(u64, Event)], seen: &[(u64, Kind)]) -> (Vec<String>, u64) {
     let mut merge = Merge::of_workers(0, [Worker { cpu: 0, works: true }; 2]);
     stamps.iter().for_each(|(at, event)| merge.event(0, NS(*at), event));
     seen.iter().for_each(|(at, what)| merge.run_event(RunEvent { at: NS(*at), what: *what }));
     let mut log = Log::new();
     let missing = merge.finish(NS(1000), &mut log).missing;
-    let word = |event: &Event| format!("{event:?}").split(' ').next().unwrap().to_lowercase();
-    (log.iter().map(|(_, at, event)| format!("{} {}", at.as_ns(), word(event))).collect(), missing)
+    (words(&log), missing)
 }
 
 const LATER: JobKey = JobKey { task: TaskId(1), number: 0 };

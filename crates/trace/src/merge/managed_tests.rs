@@ -253,26 +253,32 @@ proptest! {
     }
 }
 
-#[test]
-fn the_log_says_which_thread_took_the_cpu() {
+/// A job from 5 to 30 beside what the kernel saw: the log, and how many switches are missing.
+fn with_job(job: JobKey, seen: &[(u64, Kind)]) -> (Vec<(u32, Time, Event)>, u64) {
     let mut merge = ManagedMerge::new(0, tasks());
-    let job = JobKey { task: TaskId(0), number: 0 };
-    let see = |at, what| RunEvent { at: NS(at), what };
     merge.event(0, NS(5), &Event::Start { job, cpu: 0 });
     merge.event(0, NS(30), &Event::Complete { job, cpu: 0 });
-    let (out, back) = (SwitchOutReason::Taken, Kind::SwitchIn { lane: 0, cpu: 0 });
-    for event in [
-        see(2, Kind::SwitchIn { lane: MANAGER, cpu: 0 }),
-        see(4, back),
-        see(10, Kind::SwitchOut { lane: 0, cpu: 0, why: out }),
-        see(10, Kind::OtherIn { cpu: 0, thread: thread(7) }),
-        see(20, Kind::OtherOut { cpu: 0, thread: thread(7) }),
-        see(20, back),
-    ] {
-        merge.run_event(event);
-    }
+    seen.iter().for_each(|(at, what)| merge.run_event(RunEvent { at: NS(*at), what: *what }));
     let mut log: Vec<(u32, Time, Event)> = Vec::new();
-    merge.finish(NS(40), &mut log);
+    let missing = merge.finish(NS(40), &mut log).missing;
+    (log, missing)
+}
+
+#[test]
+fn the_log_says_which_thread_took_the_cpu() {
+    let job = JobKey { task: TaskId(0), number: 0 };
+    let back = Kind::SwitchIn { lane: 0, cpu: 0 };
+    let (log, _) = with_job(
+        job,
+        &[
+            (2, Kind::SwitchIn { lane: MANAGER, cpu: 0 }),
+            (4, back),
+            (10, Kind::SwitchOut { lane: 0, cpu: 0, why: SwitchOutReason::Taken }),
+            (10, Kind::OtherIn { cpu: 0, thread: thread(7) }),
+            (20, Kind::OtherOut { cpu: 0, thread: thread(7) }),
+            (20, back),
+        ],
+    );
     let told: Vec<(u64, Event)> = log.into_iter().map(|(_, at, event)| (at.as_ns(), event)).collect();
     let wanted = [
         (2, Event::Occupy { cpu: 0, thread: Some(0) }),
@@ -287,22 +293,13 @@ fn the_log_says_which_thread_took_the_cpu() {
 
 #[test]
 fn a_job_that_ends_without_its_cpu_has_a_gap() {
-    let mut merge = ManagedMerge::new(0, tasks());
     let job = JobKey { task: TaskId(1), number: 3 };
-    merge.event(0, NS(5), &Event::Start { job, cpu: 0 });
-    merge.event(0, NS(30), &Event::Complete { job, cpu: 0 });
-    merge.run_event(RunEvent { at: NS(10), what: Kind::OtherIn { cpu: 0, thread: thread(7) } });
-    let mut log: Vec<(u32, Time, Event)> = Vec::new();
-    assert_eq!(merge.finish(NS(40), &mut log).missing, 1);
+    let (log, missing) = with_job(job, &[(10, Kind::OtherIn { cpu: 0, thread: thread(7) })]);
+    assert_eq!(missing, 1);
     assert!(log.contains(&(0, NS(30), Event::Gap { job })), "{log:?}");
 
     // After a loss of events nobody knows who has the CPU, and that is no missing switch.
-    let mut merge = ManagedMerge::new(0, tasks());
-    merge.event(0, NS(5), &Event::Start { job, cpu: 0 });
-    merge.event(0, NS(30), &Event::Complete { job, cpu: 0 });
-    merge.run_event(RunEvent { at: NS(9), what: Kind::LossBegins { count: 4 } });
-    merge.run_event(RunEvent { at: NS(20), what: Kind::LossEnds });
-    let mut log: Vec<(u32, Time, Event)> = Vec::new();
-    assert_eq!(merge.finish(NS(40), &mut log).missing, 0);
+    let (log, missing) = with_job(job, &[(9, Kind::LossBegins { count: 4 }), (20, Kind::LossEnds)]);
+    assert_eq!(missing, 0);
     assert!(log.contains(&(0, NS(9), Event::Gap { job })) && log.contains(&(0, NS(9), Event::Lost { count: 4 })));
 }
