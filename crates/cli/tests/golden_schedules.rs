@@ -7,16 +7,12 @@ use takt_model::*;
 use takt_report::golden;
 use takt_sim::{SimOptions, simulate};
 
-fn schedule(system: &System, units: u64) -> String {
+#[track_caller]
+fn expect(system: &System, units: u64, chart: &str) {
     let mut events = Vec::new();
     let duration = Span::from_ms(units);
     simulate(system, &SimOptions { duration, ..SimOptions::default() }, &mut events).expect("it can be simulated");
-    golden::chart(system, &events, units)
-}
-
-#[track_caller]
-fn expect(system: &System, units: u64, chart: &str) {
-    let got = schedule(system, units);
+    let got = golden::chart(system, &events, units);
     assert_eq!(got.trim_end(), chart.trim_start_matches('\n').trim_end(), "\n{got}");
 }
 

@@ -11,6 +11,12 @@ use crate::reproduced::{column, reproduce, takt};
 
 mod reproduced;
 
+/// An experiment in virtual time with its page, which needs nothing of the machine.
+fn simulate(name: &str, more: &[&str]) -> (Value, Vec<u8>) {
+    let (answer, folder) = reproduce(name, more).expect("it needs nothing of the machine");
+    (answer, fs::read(folder.path().join("out/index.html")).expect("a page"))
+}
+
 #[test]
 fn experiments_are_listed_and_others_refused() {
     let list = takt(&["reproduce", "--list", "--json"]);
@@ -44,11 +50,9 @@ fn experiments_are_listed_and_others_refused() {
 /// Simulated experiments give the same bytes each time.
 #[test]
 fn servers_lend_and_reclaim_as_the_paper_says() {
-    let run = |name| reproduce(name, &["--short", "--for", "20s"]).expect("it needs nothing of the machine");
-    let page = |folder: &tempfile::TempDir| fs::read(folder.path().join("out/index.html")).expect("a page");
     let mut pages = Vec::new();
     for name in ["csa-fig4", "csa-fig6", "csa-fig7", "csa-tables", "csa-open", "csa-fig5", "csa-fig5"] {
-        let (answer, folder) = run(name);
+        let (answer, page) = simulate(name, &["--short", "--for", "20s"]);
         let claims = answer["claims"].as_array().expect("claims");
         let undecided = |claim: &Value| claim["holds"].is_null() && claim["name"] == "much_overhead_gains_more";
         let as_expected = |claim: &Value| match claim["name"].as_str() {
@@ -59,23 +63,21 @@ fn servers_lend_and_reclaim_as_the_paper_says() {
             _ => claim["holds"] == true || undecided(claim),
         };
         assert!(claims.iter().all(as_expected), "{name}: {claims:?}");
-        pages.push(page(&folder));
+        pages.push(page);
     }
     assert_eq!(pages[5], pages[6], "csa-fig5");
-    let (answer, _folder) = reproduce("csa-fig5", &["--short", "--for", "1s"]).expect("it needs nothing");
+    let (answer, _) = simulate("csa-fig5", &["--short", "--for", "1s"]);
     assert!(answer["claims"][0]["holds"].is_null(), "a second decides nothing: {answer}");
 }
 
 /// Experiments in virtual time give the same bytes each time, and a short run refutes nothing.
 #[test]
 fn messages_are_scheduled_as_the_paper_says() {
-    let page = |folder: &tempfile::TempDir| fs::read(folder.path().join("out/index.html")).expect("a page");
     for name in ["hedf-ki", "hedf-fig4", "hedf-fig5", "hedf-fig6"] {
-        let run = || reproduce(name, &["--short"]).expect("it needs nothing of the machine");
-        let (answer, folder) = run();
+        let (answer, page) = simulate(name, &["--short"]);
         let claims = answer["claims"].as_array().expect("claims");
         assert!(claims.len() >= 3 && claims.iter().all(|claim| claim["holds"] != false), "{name}: {claims:?}");
-        assert_eq!(page(&folder), page(&run().1), "{name}");
+        assert_eq!(page, simulate(name, &["--short"]).1, "{name}");
     }
     // The systems of the paper are files that other verbs read.
     let (_, folder) = reproduce("hedf-ki", &["--short", "--for", "1s"]).expect("it needs nothing of the machine");
@@ -88,10 +90,9 @@ fn messages_are_scheduled_as_the_paper_says() {
 
 #[test]
 fn messages_pass_several_switches_within_their_bounds() {
-    let run = || reproduce("hedf-switches", &["--for", "20s"]).expect("it needs nothing of the machine");
+    let run = || simulate("hedf-switches", &["--for", "20s"]);
     let ((answer, first), (_, second)) = (run(), run());
-    let page = |folder: &tempfile::TempDir| fs::read(folder.path().join("out/index.html")).expect("a page");
-    assert_eq!(page(&first), page(&second));
+    assert_eq!(first, second);
     let claims: Vec<_> = answer["claims"].as_array().expect("claims").iter().collect();
     assert_eq!((&claims[0]["name"], &claims[0]["holds"]), (&"bounds_hold".into(), &true.into()), "{claims:?}");
     let table = &answer["tables"][0];
@@ -104,10 +105,9 @@ fn messages_pass_several_switches_within_their_bounds() {
 
 #[test]
 fn three_ways_to_learn_of_messages_stand_beside_each_other() {
-    let run = || reproduce("hedf-predictability", &["--short", "--for", "1s"]).expect("it needs nothing");
+    let run = || simulate("hedf-predictability", &["--short", "--for", "1s"]);
     let ((answer, first), (_, second)) = (run(), run());
-    let page = |folder: &tempfile::TempDir| fs::read(folder.path().join("out/index.html")).expect("a page");
-    assert_eq!(page(&first), page(&second));
+    assert_eq!(first, second);
     let claims = answer["claims"].as_array().expect("claims");
     assert!(claims.len() == 9 && claims.iter().all(|claim| claim["holds"].is_null()), "a second decides nothing");
     let table = &answer["tables"][8];
