@@ -139,7 +139,7 @@ fn no_bound_with_sections_is_exceeded() {
     for seed in seeds(2_000) {
         let mut dice = Dice::new(seed);
         let strategy = dice.pick(&[Builtin::Fp, Builtin::Dm, Builtin::Edf, Builtin::Fifo]);
-        let mut system = synchronous(&mut dice, strategy);
+        let mut system = synchronous(&mut dice, strategy, 1);
         for task in &mut system.tasks {
             task.deadline = task.period;
             task.preemption = random::preemption(&mut dice, task.wcet);
@@ -213,13 +213,20 @@ fn bounds_hold(name: &str, count: u64, random_system: impl Fn(&mut Dice) -> Syst
     }
 }
 
-/// A synchronous system of up to five tasks on one CPU with constrained deadlines and small periods.
-fn synchronous(dice: &mut Dice, strategy: Builtin) -> System {
+/// The unit of a random system's times. In most systems it is a nanosecond, so that events collide.
+/// In every fourth one periods are milliseconds, with WCETs and deadlines of any nanosecond.
+fn unit_ns(seed: u64) -> u64 {
+    if seed % 4 == 3 { 100_003 } else { 1 }
+}
+
+/// A synchronous system of up to five tasks on one CPU with constrained deadlines and periods of
+/// up to 40 units.
+fn synchronous(dice: &mut Dice, strategy: Builtin, unit_ns: u64) -> System {
     let count = dice.roll(1, 5);
     let tasks = (0..count)
         .map(|i| {
-            let period = dice.pick(&[4u64, 5, 6, 8, 10, 12, 15, 20]) * 2;
-            let wcet = dice.roll(1, (period / 2).min(2 + 12 / count));
+            let period = dice.pick(&[4u64, 5, 6, 8, 10, 12, 15, 20]) * 2 * unit_ns;
+            let wcet = dice.roll(unit_ns, (period / 2).min((2 + 12 / count) * unit_ns));
             Task {
                 deadline: dice.ns(wcet, period),
                 priority: Some(i as u32 + 1),
@@ -234,12 +241,12 @@ fn synchronous(dice: &mut Dice, strategy: Builtin) -> System {
 fn a_synchronous_release_reaches_the_bound_of_rta() {
     let mut reached = 0;
     for seed in seeds(3_000) {
-        let system = synchronous(&mut Dice::new(seed), Builtin::Fp);
+        let system = synchronous(&mut Dice::new(seed), Builtin::Fp, unit_ns(seed));
         let report = checked(&system);
         if report.schedulable != Answer::Yes {
             continue;
         }
-        let stats = simulated(&system, 0, 40);
+        let stats = simulated(&system, 0, 40 * unit_ns(seed));
         for (id, task) in system.tasks.iter().enumerate() {
             let bound = report.bound_of(TaskId(id as u32)).map(Span::as_ns);
             let observed = stats.tasks[id].response_ns.as_ref().map(|response| response.max);
@@ -256,7 +263,7 @@ fn verdicts_on_one_cpu_are_exact() {
     for seed in seeds(3_000) {
         let mut dice = Dice::new(seed);
         let strategy = dice.pick(&[Builtin::Fp, Builtin::Edf, Builtin::Rm, Builtin::Dm]);
-        let system = synchronous(&mut dice, strategy);
+        let system = synchronous(&mut dice, strategy, unit_ns(seed));
         let report = checked(&system);
         let hyperperiod = system.hyperperiod().expect("small periods").as_ns();
         let stats = simulated(&system, 0, 2 * hyperperiod);
@@ -280,7 +287,7 @@ fn offsets_are_decided_as_they_are_simulated() {
     for seed in seeds(2_000) {
         let mut dice = Dice::new(seed);
         let strategy = dice.pick(&[Builtin::Fp, Builtin::Edf, Builtin::Fifo, Builtin::Rm]);
-        let mut system = synchronous(&mut dice, strategy);
+        let mut system = synchronous(&mut dice, strategy, 1);
         for task in &mut system.tasks {
             task.offset = dice.ns(0, task.period.as_ns());
             task.deadline = dice.ns(task.wcet.as_ns(), 2 * task.period.as_ns());
