@@ -32,9 +32,10 @@
 //!   Services in a row add up: latencies add, and the least rate counts; the delay is the sum of
 //!   latencies + b / (least rate). The others must be bounded at the port, so the bound is sound
 //!   for any traffic with a known bound there. Either bound may be the lesser: [`path`] gives both.
+//!   [`row`](super::row) has lesser ones, for ports that many pairs of nodes share.
 
 /// Bytes to bit-nanoseconds per second: 8 x 10^9.
-const SCALE: u128 = 8_000_000_000;
+pub(super) const SCALE: u128 = 8_000_000_000;
 
 /// A bound of traffic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -208,14 +209,6 @@ pub struct PathDelay {
     pub port_by_port: Option<u64>,
     /// With bursts paid once.
     pub once: Option<u64>,
-}
-
-impl PathDelay {
-    /// The lesser.
-    #[must_use]
-    pub fn least(&self) -> Option<u64> {
-        [self.port_by_port, self.once].into_iter().flatten().min()
-    }
 }
 
 /// The longest delay of traffic with packets of up to `packet` bytes through ports in a row, each

@@ -42,7 +42,7 @@ pub struct SizedDelay {
     pub sender: Span,
     /// At each port on the way.
     pub ports: Vec<SizedPort>,
-    /// Through all ports, bursts paid once; the sum of `ports` holds, too, and the lesser counts.
+    /// Through all ports, bursts paid once; the sum of `ports` holds, too, and `delay` counts at most the lesser.
     #[serde(rename = "once_ns", serialize_with = "as_ns_or_null")]
     pub once: Option<Span>,
     /// From the end of the sending job to the receiver's buffer, at most.

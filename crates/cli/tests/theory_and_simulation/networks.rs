@@ -69,6 +69,10 @@ fn random_switches(dice: &mut Dice) -> System {
                 through.swap(i, dice.roll(0, i as u64) as usize);
             }
             through.truncate(dice.roll(0, through.len() as u64) as usize);
+            // Pairs with the same row of ports have bounds together.
+            if let Some(last) = system.networks.last().filter(|_| dice.chance(40)) {
+                through = last.through.clone();
+            }
             let (from, to) = (Some(NodeId(from)), Some(NodeId(to)));
             let any = Network::any(Span::ZERO, Span::ZERO);
             system.networks.push(Network { from, to, delay: Auto::Auto, through, ..any });

@@ -109,8 +109,8 @@ fn step(cluster: &Cluster, requests: &Pairs<Traffic>, all: &[Traffic], known: &D
         ways.iter().map(|(from, to)| PortPath { from: *from, to: *to, through: vec![*to] }).collect();
     let shared = vec![Shared { rate: LINK, latency: 0, cross: Traffic::default(), fifo: true }; NODES];
     let mut port = vec![vec![0; NODES]; NODES];
-    for ((from, to), (_, path)) in ways.iter().zip(rows(&through, &all_sent, &shared)?) {
-        port[*from][*to] = path.least()?;
+    for ((from, to), row) in ways.iter().zip(rows(&through, &all_sent, &shared)?) {
+        port[*from][*to] = row.total();
     }
     Some(Delays { request, reply, port })
 }
