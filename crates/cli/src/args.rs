@@ -362,8 +362,8 @@ pub(crate) struct Size {
 /// rarely a proof: the page of sim says when it is. `takt check` proves.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 simulated; 1 under --fail-on-miss: a deadline was missed, or a message dropped or lost; 1 also if a task may use \
-no CPU; 3 a part that this version cannot simulate.
+Exit status: 0 simulated; 1 under --fail-on-miss: a deadline was missed, or a message dropped or lost; 1 also if a \
+task may use no CPU; 3 a part that this version cannot simulate.
 
 Examples:
   takt sim robot.toml

@@ -302,8 +302,9 @@ fn a_queue_holds_so_many_and_drops_the_rest() {
 /// The other places where messages wait hold as many. The next ones are dropped there, each with an event.
 #[test]
 fn every_place_where_messages_wait_has_its_limit() {
+    type Change = fn(&mut System);
     // The node that tells, and the messages that the place does not count.
-    let places: [(&str, u32, u64, fn(&mut System)); 5] = [
+    let places: [(&str, u32, u64, Change); 5] = [
         ("to be received", 1, 0, |system| system.nodes[1].receive = None),
         ("to be sent", 0, 0, |system| system.nodes[0].send = None),
         ("on the way", 0, 0, |system| system.networks = vec![Network::any(us(1_000_000), us(1_000_000))]),

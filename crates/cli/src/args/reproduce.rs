@@ -48,7 +48,8 @@ pub(crate) struct Reproduce {
     pub(crate) duration: Option<Span>,
 
     /// How often to measure each value that the paper averages (sdd-throughput), or how many workloads to
-    /// simulate for each setting (csa-fig4 to csa-fig6 and csa-open, without --live and --lab). Default: 3, with --short 1.
+    /// simulate for each setting (csa-fig4 to csa-fig6 and csa-open, without --live and --lab). Default: 3, with
+    /// --short 1.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000),
           allow_negative_numbers = true)]
     pub(crate) repeat: Option<u32>,

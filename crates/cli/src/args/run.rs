@@ -20,9 +20,8 @@ use crate::output::Target;
 /// every exit.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 ran; 1 under --fail-on-miss: a deadline was missed, a job rejected, or a message dropped or lost; 1 also if a task \
-may use no CPU; 3 a \
-privilege, a kernel feature or a part is missing.
+Exit status: 0 ran; 1 under --fail-on-miss: a deadline was missed, a job rejected, or a message dropped or lost; \
+1 also if a task may use no CPU; 3 a privilege, a kernel feature or a part is missing.
 
 Examples:
   sudo takt run robot.toml
@@ -61,8 +60,8 @@ pub(crate) struct Run {
     pub(crate) margin: Option<Span>,
 
     /// The greatest SCHED_FIFO priority (default 48, below the interrupt threads of PREEMPT_RT): of
-    /// the most important level, or of the dispatcher's timer or the budget managers just above. If the levels need more
-    /// priorities, it rises, and a note says so.
+    /// the most important level, or of the dispatcher's timer or the budget managers just above. If
+    /// the levels need more priorities, it rises, and a note says so.
     #[arg(long, value_name = "1..98", value_parser = clap::value_parser!(u8).range(1..=98))]
     pub(crate) priority: Option<u8>,
 

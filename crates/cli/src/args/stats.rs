@@ -13,7 +13,8 @@ use super::span;
 /// a pipe, is reported interval by interval.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 read; 1 under --fail-on-miss: a deadline was missed, a job rejected, or a message dropped or lost; 3 a log of another version.
+Exit status: 0 read; 1 under --fail-on-miss: a deadline was missed, a job rejected, or a message dropped or lost; \
+3 a log of another version.
 
 Examples:
   takt stats run.takt

@@ -68,7 +68,8 @@ pub(crate) fn execute(options: &args::Verify, json: bool) -> Outcome {
         if !placement.is_empty() {
             text.push_str(
                 "\n\
-                 The proof is for this placement of tasks. verify accepts any placement that the file allows, not only the one that `fit` finds:\n\
+                 The proof is for this placement of tasks. verify accepts any placement that the file allows, not only \
+                 the one that `fit` finds:\n\
                  ",
             );
             text.push_str(&placement.render(""));
