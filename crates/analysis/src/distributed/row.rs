@@ -20,6 +20,10 @@
 //! goes at most what came to the port in [s - T, a], and the cross traffic of [s, a + T]. So it has left by
 //! s + α(x) / C, and its delay is at most T + sup over x of (α(x) / C - x).
 //!
+//! The line interrupts no packet. A less important one under way before s counts in T. It holds back the cross
+//! traffic, too, by T1 <= T. Then this comes in [s - T1, a + T - T1], which is as long. The same holds for groups
+//! below. The part of T after the line only adds to the delay.
+//!
 //! Ways that come from the same port before share its line, of the rate C'. In t it passes on at most C' t + L,
 //! where L is the largest packet: all but the first of them were sent in t. So α is the sum over these
 //! lines of min(C' t + L, B + R t), of the cross traffic, and of ways that come from their senders [A.
