@@ -7,9 +7,9 @@
 //!
 //! - One port. In order of arrival, with the lines on which ways come (below). In another order (messages
 //!   of a way stay in order) the bound of [`delay::path`] by the rest of the link.
-//! - Several ports in a row, bursts paid once. The *group* is all ways that go through these ports in
-//!   this order, if all of the ports serve in order of arrival; else it is one way. (B, R) is the
-//!   group's traffic at the first of the ports, L its largest packet.
+//! - Several ports in a row, bursts paid once. If all of the ports serve in order of arrival, the *group*
+//!   is all ways that go through them in this order, or the way alone: the lesser bound counts. Else it is
+//!   the way alone. (B, R) is the group's traffic at the first of the ports, L its largest packet.
 //!
 //! E_j is the least sum over all ways to cut the first j ports into pieces. So the E are a fixed point
 //! E = F(E) with F monotone, sought from zero upwards. Ways may depend on each other in circles.
@@ -19,6 +19,10 @@
 //! a is ready by a + T. Let s be the begin of the line's busy period then, and x = a + T - s. Before it
 //! goes at most what came to the port in [s - T, a], and the cross traffic of [s, a + T]. So it has left by
 //! s + α(x) / C, and its delay is at most T + sup over x of (α(x) / C - x).
+//!
+//! The line interrupts no packet. A less important one under way before s counts in T. It holds back the cross
+//! traffic, too, by T1 <= T. Then this comes in [s - T1, a + T - T1], which is as long. The same holds for groups
+//! below. The part of T after the line only adds to the delay.
 //!
 //! Ways that come from the same port before share its line, of the rate C'. In t it passes on at most C' t + L,
 //! where L is the largest packet: all but the first of them were sent in t. So α is the sum over these
@@ -107,7 +111,7 @@ pub struct WayDelay {
     pub sender: u64,
     /// At each port.
     pub ports: Vec<u64>,
-    /// Through all ports, bursts paid once, by ways with the same row of ports together.
+    /// Through all ports, bursts paid once, by ways with the same row of ports together or by each alone.
     pub once: Option<u64>,
     /// From the sender to the receiver.
     pub total: u64,
@@ -234,13 +238,19 @@ impl Round<'_> {
         longest_wait(free, &lines, rate)?.checked_add(latency)
     }
 
-    /// Through the ports `first` to `last` of a way as one piece, bursts paid once.
+    /// Through the ports `first` to `last` of a way as one piece, bursts paid once, by its group or by the way alone.
     fn piece(&self, way: usize, first: usize, last: usize) -> Option<u64> {
         let row = &self.ways[way].through[first..=last];
         let in_order = row.iter().all(|port| self.ports[*port].fifo);
+        let group = in_order.then(|| self.piece_of(way, row, true)).flatten();
+        [group, self.piece_of(way, row, false)].into_iter().flatten().min()
+    }
+
+    /// Through these ports of a way as one piece, by all ways with this row (`grouped`) or by the way alone.
+    fn piece_of(&self, way: usize, row: &[usize], grouped: bool) -> Option<u64> {
         // Whether a way is in the group: the k-th port of the piece is the j-th of its row.
         let together = |k: usize, other: usize, j: usize| {
-            let begin = j.checked_sub(k).filter(|_| in_order);
+            let begin = j.checked_sub(k).filter(|_| grouped);
             other == way || begin.is_some_and(|begin| self.ways[other].through[begin..].starts_with(row))
         };
         let (mut group, mut packet) = (Traffic::default(), 0);

@@ -220,6 +220,22 @@ fn ways_with_the_same_ports_pay_their_bursts_once() {
     assert!(any[3].total() > 990_080, "{any:?}");
 }
 
+/// A companion's large packet counts at each port for their group, and its burst at each port for the way alone.
+#[test]
+fn a_way_alone_may_be_faster_than_its_group() {
+    let port = Shared { rate: 1_000_000_000, latency: 100_000, cross: Traffic::default(), fifo: true };
+    let sent = |burst: u64, packet: u64| Sent { traffic: Traffic { burst, rate: 1_000_000 }, packet };
+    let ways = [0, 1].map(|from| PortPath { from, to: 2, through: vec![0, 1, 2] });
+    let found = rows(&ways, &[sent(640, 64), sent(1_500, 1_500)], &[port; 3]).expect("little traffic");
+    // The companion's 1500 bytes, then 1515 and 1530, in 12 us, 12.12 us and 12.24 us. An own packet takes 513 ns at
+    // 0.999 Gbit/s, and the own burst 5126 ns.
+    let each = 100_000 + 513 + 1;
+    assert_eq!(found[0].total(), 3 * each + 12_000 + 12_120 + 12_240 + 5_126);
+    assert_eq!(found[0].once, Some(found[0].total()));
+    // The companion's own packets are as large as those of the group, which pays both bursts once.
+    assert_eq!(found[1].once, Some(3 * (100_000 + 12_000 + 1) + 17_120));
+}
+
 #[test]
 fn the_least_total_is_enough_and_a_bit_less_is_not() {
     let hop =
