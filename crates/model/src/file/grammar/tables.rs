@@ -632,7 +632,7 @@ static PORT_TABLE: Table = Table {
     rule: Rule::Free,
     keys: &[
         key("name", Kind::Name, "Its name; no two ports share one.").required(),
-        key("rate", Kind::Rate, "Rate of its line.").required(),
+        key("rate", Kind::Rate, "Full rate of its line, also where flows use a part.").required(),
         key(
             "latency",
             SPAN,
