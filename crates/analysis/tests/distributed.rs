@@ -299,7 +299,8 @@ fn exchanges_of_clocks_need_delays_both_ways() {
     let linked = one_way.replace("receive = {", "link = { rate = \"1Gbit\" }\nreceive = {");
     let report = checked(&linked);
     let (answer, why) = said(&report, "flow/put");
-    let start = "exchanges of clocks (clock.sync) have no bound from \"b\" to \"a\": write the delay of that [[network]]";
+    let start =
+        "exchanges of clocks (clock.sync) have no bound from \"b\" to \"a\": write the delay of that [[network]]";
     assert!(answer == Answer::Unknown && why.starts_with(start), "{why}");
     // Every job takes all messages.
     let all = linked.replace(RECEIVE_TEN, "receive = { period = \"5ms\", wcet = \"1ms\" }");
