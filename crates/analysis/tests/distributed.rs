@@ -7,6 +7,7 @@ use takt_model::file::{Document, Edit, parse};
 use takt_model::{ActualDelay, Auto, Bucket, Bytes, Network, Probability, Rate, Span, System};
 
 const TWO: &str = include_str!("systems/put.toml");
+const RECEIVE_TEN: &str = "receive = { period = \"5ms\", wcet = \"1ms\", cost = \"100us\" }";
 
 fn system(text: &str) -> System {
     parse(text, "two.toml").unwrap_or_else(|errors| panic!("{errors}"))
@@ -282,6 +283,28 @@ fn messages_of_clock_sync_bunch_less_where_their_nodes_are_proven() {
     // Nothing is proven of n0, and so of no node: a request may leave at any time of its period.
     let overloaded = STORE.replacen("wcet = \"20ms\"", "wcet = \"55ms\"", 1);
     assert_eq!(total(&overloaded), 44_978_090);
+}
+
+/// Receiving jobs take ten messages at most. So it counts how many messages of `clock.sync` may come at once.
+#[test]
+fn exchanges_of_clocks_need_delays_both_ways() {
+    let clock = "takt = 1\nclock = { sync = { period = \"100ms\", wcet = \"1ms\" } }\n";
+    let text = TWO.replacen("takt = 1\n", clock, 1);
+    let text = text.replace("receive = { period = \"5ms\", wcet = \"1ms\" }", RECEIVE_TEN);
+    assert_eq!(checked(&text).schedulable, Answer::Yes, "{:?}", checked(&text));
+    // Nothing goes from b to a, neither by a network nor by a link.
+    let one_way = text.replace("[[network]]\n", "[[network]]\nfrom = \"a\"\nto = \"b\"\n");
+    assert_eq!(checked(&one_way).schedulable, Answer::Yes, "{:?}", checked(&one_way));
+    // The link of b has no bound of its own.
+    let linked = one_way.replace("receive = {", "link = { rate = \"1Gbit\" }\nreceive = {");
+    let report = checked(&linked);
+    let (answer, why) = said(&report, "flow/put");
+    let start =
+        "exchanges of clocks (clock.sync) have no bound from \"b\" to \"a\": write the delay of that [[network]]";
+    assert!(answer == Answer::Unknown && why.starts_with(start), "{why}");
+    // Every job takes all messages.
+    let all = linked.replace(RECEIVE_TEN, "receive = { period = \"5ms\", wcet = \"1ms\" }");
+    assert_eq!(checked(&all).schedulable, Answer::Yes, "{:?}", checked(&all));
 }
 
 #[test]

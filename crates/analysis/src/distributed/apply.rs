@@ -1,13 +1,14 @@
 //! `partial-edf` on a System: what each node and flow is told, in words and figures.
 
 use serde_json::{Map, Value, json};
-use takt_model::flows::hop_deadlines;
+use takt_model::flows::{hop_deadlines, neighbours};
 use takt_model::{
     Auto, Costs, Discipline, Drift, Filter, Flow, MessageArrivals, NetworkId, NodeId, NodeSpec, Preemption,
     Probability, Span, System, TableTask, Task, TaskId,
 };
 
 use super::below::{EdfBelowTable, Supply};
+use super::exchange::SyncWay;
 use super::{
     AnalysedNode, FlowBound, Found, Hop, HopBound, Local, Net, Refusal, Route, Sync, Transport, analyse_by, interrupts,
     paper, tightest,
@@ -88,22 +89,15 @@ impl Distributed {
     /// The longest time from the arrival of a node's job of synchronisation until its requests have left, in ns of
     /// true time. `None` where the node is not proven.
     pub(crate) fn sync_request(&self, node: usize) -> Option<u64> {
-        self.sync_response(node)?.checked_add(self.net.sync_sending(node)?)
+        self.proven[node].then(|| self.net.sync_request(node, &self.found.flows)).flatten()
     }
 
-    /// The longest time from the arrival of a request in a node's buffer until its answer has left, in ns of true
-    /// time. `None` where the node is not proven.
-    ///
-    /// In the simulation the receiving task answers. A live node answers in its next job of synchronisation.
-    pub(crate) fn sync_answer(&self, node: usize) -> Option<u64> {
-        let period = self.net.drift.most(self.net.sync?.t)?;
-        let by_job = self.sync_response(node)?.checked_add(period)?;
-        let by_table = self.net.sync_reception(node, self.found.nodes[node].leftover)?;
-        by_job.max(by_table).checked_add(self.net.sync_sending(node)?)
-    }
-
-    fn sync_response(&self, node: usize) -> Option<u64> {
-        self.proven[node].then(|| self.net.sync_response(node, &self.found.flows)).flatten()
+    /// The longest time from the arrival of a job of synchronisation until the answer of this node has left, in ns of
+    /// true time. The request is in the buffer of the node `asked` after that arrival. `None` where the node is not
+    /// proven.
+    pub(crate) fn sync_answer(&self, node: usize, asked: u64) -> Option<u64> {
+        let leftover = self.found.nodes[node].leftover;
+        self.proven[node].then(|| self.net.sync_answer(node, &self.found.flows, leftover, asked)).flatten()
     }
 
     pub(crate) fn covers(&self, node: NodeId) -> bool {
@@ -527,7 +521,22 @@ fn nodes(system: &System, refused: &[Option<String>]) -> Net {
     });
     let nodes = system.nodes.iter().enumerate().map(station).collect();
     let (drift, error) = (Drift(system.clock.drift_ppm), system.clock.error.as_ns());
-    Net { nodes, flows: Vec::new(), drift, error, sync }
+    Net { nodes, flows: Vec::new(), drift, error, sync, sync_ways: sync_ways(system) }
+}
+
+/// The ways of messages of `clock.sync`. Without a network they take the link of their sender, if it has one.
+fn sync_ways(system: &System) -> Vec<SyncWay> {
+    if system.clock.sync.is_none() {
+        return Vec::new();
+    }
+    let goes = |(from, to): &(NodeId, NodeId)| {
+        system.nodes[from.index()].link.is_some() || !system.networks_between(*from, *to).is_empty()
+    };
+    let way = |(from, to): (NodeId, NodeId)| {
+        let delay = link(system, from, to).ok();
+        SyncWay { from: from.index(), to: to.index(), delay }
+    };
+    neighbours(system).into_iter().filter(goes).map(way).collect()
 }
 
 /// Least and most delay between two nodes: the hull of what the networks between them say. The
@@ -603,6 +612,14 @@ fn words(system: &System, flow: &Flow, refusal: &Refusal) -> String {
             format!("the sending task of node \"{}\" handles {most} messages a job, and {wait} may wait", node(hop))
         }
         Refusal::Leftover { hop } => format!("node \"{}\" receives fewer messages than may arrive", node(hop)),
+        Refusal::Exchange { from, to } => {
+            let [from, to] = [from, to].map(|node| &system.nodes[node].name);
+            format!(
+                "exchanges of clocks (clock.sync) have no bound from \"{from}\" to \"{to}\": write the delay of that \
+                 [[network]], and let the sending task of \"{from}\" come at least as often as clock.sync, with room \
+                 for every message"
+            )
+        }
         Refusal::Window { hop, window } if window <= 0 => format!(
             "on node \"{}\" (hop {hop}) it may arrive {} after its deadline there",
             node(hop),

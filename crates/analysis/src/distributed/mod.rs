@@ -77,12 +77,8 @@
 //! E and the latest arrivals depend on each other where clocks drift; the least fixed point is
 //! found from E = 0. By the same induction over time it bounds what happens.
 //!
-//! *Time synchronisation.* Only in the simulation do messages of `clock.sync` take turns of the table tasks. A live
-//! node asks and answers in its job of synchronisation, by a socket of its own. There the table does less than it is
-//! charged, so the claims hold. In the simulation each exchange must be over within T_y↓ of its job's arrival, T_y the
-//! period of these jobs. Then its request and its answer each come up to T_y↓ after that arrival. The arrivals are T_y↓
-//! apart or more. So n messages of one kind and neighbour come in a window L only if (n - 1) T_y↓ - T_y↓ < L, so n <=
-//! ceil(L / T_y↓) + 1. Nothing checks that exchanges are over in time. That needs the delays of ways without flows.
+//! *Time synchronisation.* In the simulation messages of `clock.sync` take turns of the table tasks, too. [`exchange`]
+//! bounds how many come at once. These bounds are part of the fixed point.
 //!
 //! A node may have *interrupts* in place of the table tasks: [`interrupts`].
 //!
@@ -100,6 +96,7 @@ pub mod assign;
 pub mod batch;
 pub mod below;
 pub mod delay;
+pub mod exchange;
 pub mod interrupts;
 pub mod network;
 pub mod paper;
@@ -117,6 +114,7 @@ use takt_model::Drift;
 use crate::edf::qpa::Tick;
 use batch::{Receiver, Source};
 use below::{EdfBelowTable, Job, Supply, TableJob};
+use exchange::SyncWay;
 
 /// Rounds of the fixed point of left-overs before it gives up.
 pub const ROUNDS_MAX: u32 = 1_000;
@@ -200,7 +198,7 @@ pub struct Route {
 /// Messages of time synchronisation at every node that flows connect to others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sync {
-    /// Period of a node's exchanges. It is assumed that each is over within it.
+    /// Period of a node's exchanges.
     pub t: u64,
     /// Longest execution of the node's job, with what switches cost it.
     pub c: u64,
@@ -219,6 +217,8 @@ pub struct Net {
     pub error: u64,
     /// Time synchronisation.
     pub sync: Option<Sync>,
+    /// The ways of its messages, at most one for each pair of neighbours and direction. No message goes elsewhere.
+    pub sync_ways: Vec<SyncWay>,
 }
 
 /// Bounds of a hop.
@@ -287,6 +287,13 @@ pub enum Refusal {
     Leftover {
         /// The hop.
         hop: usize,
+    },
+    /// Messages of time synchronisation may take any time on this way, so the left-overs of a node have no bound.
+    Exchange {
+        /// The node that sends them.
+        from: usize,
+        /// The node that receives them.
+        to: usize,
     },
     /// The deadline of a hop passes before its job can be relied on to be there, or leaves no time to run it.
     Window {
@@ -373,7 +380,7 @@ pub(crate) fn analyse_by(net: &Net, margins: bool, supply: &mut dyn FnMut(usize,
             let leftover = ways.leftover[node];
             let response_and_deadline = ways.response[node].zip(net.table_deadline(node));
             let table_late = response_and_deadline.filter(|(response, deadline)| response > deadline);
-            NodeBound { supply, margin, waiting: waiting(net, node, &flows, leftover), leftover, table_late }
+            NodeBound { supply, margin, waiting: ways.waiting(node, &flows), leftover, table_late }
         })
         .collect();
     Found { nodes, flows }
@@ -436,53 +443,12 @@ impl Net {
         near.len() as u64
     }
 
-    /// Messages of time synchronisation at a node in a window, by the module's bound: requests and answers, with every
-    /// neighbour.
+    /// Messages of time synchronisation that a sending job of a node may find, ready within a window. At most one
+    /// request and one answer for each neighbour leave with a job, so twice as many and more are enough.
     fn sync_messages(&self, node: usize, window: u64) -> Option<u64> {
         let Some(sync) = self.sync else { return Some(0) };
         let period = self.drift.least(sync.t).max(1);
         window.div_ceil(period).checked_add(1)?.checked_mul(self.neighbours(node).checked_mul(2)?)
-    }
-}
-
-/// Bounds for the messages of synchronisation, in ns of true time. They hold for proven nodes.
-impl Net {
-    /// The longest time from the arrival of a node's job of synchronisation to its end: its period, since it is
-    /// in time, or the busy period of the node.
-    pub(crate) fn sync_response(&self, node: usize, flows: &[FlowBound]) -> Option<u64> {
-        let period = self.drift.most(self.sync?.t)?;
-        let (jobs, table) = (jobs(self, node, flows)?, self.table(node, flows)?);
-        let preemptive = !self.nodes[node].to_completion;
-        let below = EdfBelowTable { jobs: &jobs, table: &table, preemptive, more: 0, less: 0 };
-        let busy = below.busy_period_of_releases(period).and_then(|busy| busy.checked_add(self.latency(node)?));
-        Some(busy.map_or(period, |busy| busy.min(period)))
-    }
-
-    /// The longest time from when a message of synchronisation is ready until the sending task has sent it: T_s↑ +
-    /// R_s, by step 2 of the module's proof. `None` where the task may send fewer messages than wait, or comes less
-    /// often than they do.
-    pub(crate) fn sync_sending(&self, node: usize) -> Option<u64> {
-        let send = self.nodes[node].send?;
-        // The analysis of a flow has found that all that wait are sent.
-        let leaves = |flow: &Route| flow.hops.iter().rev().skip(1).any(|hop| hop.node == node);
-        if send.most.is_some() && !self.flows.iter().any(leaves) {
-            return None;
-        }
-        let turn =
-            self.drift.most(send.t).filter(|turn| self.sync.is_some_and(|sync| *turn <= self.drift.least(sync.t)))?;
-        self.response(node, &[])?.checked_add(turn)
-    }
-
-    /// The longest time from the arrival of a message of synchronisation in the buffer of a node until the receiving
-    /// task has taken it, by step 3 of the proof. `None` where the left-overs of the task may have no bound.
-    pub(crate) fn sync_reception(&self, node: usize, leftover: u64) -> Option<u64> {
-        let receive = self.nodes[node].receive?;
-        let comes = |flow: &Route| flow.hops.iter().skip(1).any(|hop| hop.node == node);
-        if receive.most.is_some() && !self.flows.iter().any(comes) {
-            return None;
-        }
-        let turns = self.drift.most(receive.t)?.checked_mul(leftover.checked_add(1)?)?;
-        self.response(node, &[])?.checked_add(turns)
     }
 }
 
@@ -543,14 +509,17 @@ impl<'a> Ways<'a> {
     fn wait(&self, node: usize, flows: &[FlowBound]) -> Option<u64> {
         let receiver = receiver(self.net, node, self.response[node]?)?;
         let mut sources: Vec<Source> = sources(self.net, node, flows).collect();
-        let neighbours = self.net.neighbours(node);
-        if let Some(sync) = self.net.sync.filter(|_| neighbours > 0) {
-            // ceil(L / T) + 1 = ceil((L + T) / T), twice with every neighbour.
-            let t = self.net.drift.least(sync.t).max(1);
-            let one = Source { gap: t, way: t, period: t, age: t };
-            sources.extend((0..neighbours.checked_mul(2)?).map(|_| one));
-        }
+        sources.extend(self.exchanges(node, flows)?);
         receiver.wait(&sources)
+    }
+
+    /// Most messages that wait at the receiving task of a node.
+    fn waiting(&self, node: usize, flows: &[FlowBound]) -> Option<u64> {
+        let receiver = Receiver { most: None, ..receiver(self.net, node, self.net.response(node, flows)?)? };
+        let turns = self.leftover[node].checked_add(1)?;
+        let window = receiver.period.checked_mul(turns)?.checked_add(receiver.late)?;
+        let mut sources = sources(self.net, node, flows).chain(self.exchanges(node, flows)?);
+        sources.try_fold(0u64, |sum, source| sum.checked_add(source.arrivals(window)?))
     }
 
     fn flow(&self, flow: &Route) -> FlowBound {
@@ -621,7 +590,8 @@ impl<'a> Ways<'a> {
         }
         let receive = net.nodes[node].receive.ok_or(Refusal::NoReceive { hop })?;
         if self.endless[node] {
-            return Err(Refusal::Leftover { hop });
+            let refusal = |way: SyncWay| Refusal::Exchange { from: way.from, to: way.to };
+            return Err(self.endless_way().map_or(Refusal::Leftover { hop }, refusal));
         }
         let turn = net.drift.most(receive.t).ok_or_else(limit)?;
         let turns = self.leftover[node].checked_add(1).and_then(|count| turn.checked_mul(count)).ok_or_else(limit)?;
@@ -696,14 +666,6 @@ fn sources<'a>(net: &'a Net, node: usize, flows: &'a [FlowBound]) -> impl Iterat
         FlowBound::Open(_) => Vec::new(),
     });
     hops.filter(move |(hop, _)| hop.node == node).filter_map(|(_, bound)| bound.source)
-}
-
-/// Most messages that wait at a receiving task.
-fn waiting(net: &Net, node: usize, flows: &[FlowBound], leftover: u64) -> Option<u64> {
-    let receiver = Receiver { most: None, ..receiver(net, node, net.response(node, flows)?)? };
-    let window = receiver.period.checked_mul(leftover.checked_add(1)?)?.checked_add(receiver.late)?;
-    let flows = sources(net, node, flows).try_fold(0u64, |sum, source| sum.checked_add(source.arrivals(window)?))?;
-    flows.checked_add(net.sync_messages(node, window)?)
 }
 
 /// The deadline of a node with the least time to spare.

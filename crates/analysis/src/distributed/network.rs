@@ -278,15 +278,14 @@ fn sync_messages(system: &System, distributed: &Distributed, wanted: Span) -> Ve
     let (drift, period) = (distributed.net.drift, sync.period.as_ns());
     let (gap, longest) = (drift.least(period).max(1), drift.most(period).unwrap_or(u64::MAX));
     let ways = pairs(system);
-    let nodes = 0..system.nodes.len();
-    let bounds: Vec<_> = nodes.map(|node| (distributed.sync_request(node), distributed.sync_answer(node))).collect();
+    let requests: Vec<_> = (0..system.nodes.len()).map(|node| distributed.sync_request(node)).collect();
     let both = |(from, to): (NodeId, NodeId)| {
         let (node, peer) = (from.index(), to.index());
         let answer = || {
-            let asked = bounds[peer].0?.checked_add(request_delay(system, &ways, (to, from), wanted)?)?;
-            asked.checked_add(bounds[node].1?)
+            let asked = requests[peer]?.checked_add(request_delay(system, &ways, (to, from), wanted)?)?;
+            distributed.sync_answer(node, asked)
         };
-        [(bounds[node].0, 1), (answer(), 3)].map(|(jitter, periods)| {
+        [(requests[node], 1), (answer(), 3)].map(|(jitter, periods)| {
             let jitter = jitter.unwrap_or(longest.saturating_mul(periods));
             OutgoingFlow { node, to: peer, gap, jitter, size: SYNC_FRAME.get() }
         })

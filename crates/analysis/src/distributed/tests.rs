@@ -52,7 +52,7 @@ pub(super) fn small(random: &mut Random) -> Net {
             Route { t, gap, d: 1_000, hops }
         })
         .collect();
-    Net { nodes, flows, drift, error, sync: None }
+    Net { nodes, flows, drift, error, ..Net::default() }
 }
 
 /// Shortens deadlines for as long as the system passes, so that what is simulated has little to spare.

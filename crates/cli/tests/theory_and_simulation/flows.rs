@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::networks::longest_exchange;
 use super::*;
 use takt_analysis::TestId;
 use takt_log::{DropCause, Event};
@@ -271,6 +272,46 @@ fn no_flow_between_clocks_that_begin_apart_exceeds_what_is_proven_of_it() {
         "{proven} flows proven in {rounds} systems; {carried} deadlines carried, {unknown} messages dropped before"
     );
     assert!(cases(1_000) < 1_000 || (proven * 20 > rounds && carried > 1_000 && unknown > 50), "{proven} of {rounds}");
+}
+
+/// Delays of up to one and a half periods of `clock.sync`. So several exchanges of a pair of nodes are under way at
+/// once, and their messages may come together.
+fn random_long_exchanges(dice: &mut Dice) -> System {
+    let mut system = random_network(dice);
+    let period = dice.roll(60, 200);
+    let most = period * 3 / 2;
+    let least = dice.pick(&[0, most / 2, most]);
+    system.networks[0].delay = Auto::Value((Span::from_us(least), Span::from_us(most)));
+    for flow in &mut system.flows {
+        let hops = flow.hops().count() as u64;
+        flow.deadline = flow.deadline.saturating_add(Span::from_us(2 * most * hops));
+    }
+    system.clock.sync = Some(TableTask { period: Span::from_us(period), wcet: Span::from_us(2), cost: None });
+    system
+}
+
+#[test]
+fn no_flow_beside_exchanges_that_outlast_their_period_exceeds_what_is_proven_of_it() {
+    let (mut proven, mut outlast, mut rounds) = (0, 0, 0);
+    for seed in seeds(1_000) {
+        let system = random_long_exchanges(&mut Dice::new(seed));
+        let report = check(&system, &CheckOptions::default());
+        rounds += 1;
+        if report.schedulable != Answer::Yes {
+            continue;
+        }
+        let events = events(&system, seed, 4_000);
+        let outlasts = |sync: TableTask| longest_exchange(&system, &events) > sync.period.as_ns();
+        // Only tasks that take a limited number of messages leave any over.
+        let limited = system.nodes.iter().any(|node| node.receive.is_some_and(|receive| receive.cost.is_some()));
+        outlast += u64::from(limited && system.clock.sync.is_some_and(outlasts));
+        proven += within(&system, &report, &observe(events), &replay(seed, "no_flow_beside_exchanges")).0;
+    }
+    println!(
+        "{proven} flows proven in {rounds} systems; in {outlast} of these systems exchanges outlast their period, and \
+         receiving tasks take a limited number of messages"
+    );
+    assert!(cases(1_000) < 1_000 || (proven > 0 && outlast > 0), "{proven}, {outlast} of {rounds}");
 }
 
 /// The system with the least deadlines of its flows, in 64ths of those given, that are proven.
