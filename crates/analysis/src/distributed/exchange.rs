@@ -117,6 +117,7 @@ impl Ways<'_> {
             let age = latest.saturating_sub(soonest).max(period);
             Source { gap: period, way: age, period, age }
         };
+        let own = net.sync_request(node, flows);
         let mut sources = Vec::new();
         for back in net.sync_ways.iter().filter(|back| back.to == node && net.nodes[back.from].send.is_some()) {
             let peer = back.from;
@@ -128,7 +129,7 @@ impl Ways<'_> {
             let answers = net.nodes[node].send.is_some() && net.nodes[peer].receive.is_some();
             let Some(way) = way.filter(|_| answers) else { continue };
             let (least_there, most_there) = way.delay?;
-            let asked = net.sync_request(node, flows)?.checked_add(most_there)?;
+            let asked = own?.checked_add(most_there)?;
             let ready = asked.checked_add(self.reception(0, peer).ok()?)?;
             let answered = net.sync_answered(peer, (least_there, ready))?.checked_add(most)?;
             sources.push(source(answered, least_there.saturating_add(least)));
@@ -136,11 +137,27 @@ impl Ways<'_> {
         Some(sources)
     }
 
-    /// A way on which messages of synchronisation may take any time.
-    pub(super) fn endless_way(&self) -> Option<SyncWay> {
-        let sends = |way: &&SyncWay| self.net.nodes[way.from].send.is_some();
-        let endless = |way: &&SyncWay| way.delay.is_none() || self.net.sync_sending(way.from).is_none();
-        self.net.sync_ways.iter().filter(sends).find(endless).copied()
+    /// A way on which messages of synchronisation may take any time, so that the left-overs of this node have no
+    /// bound. It is one of the node itself, or of a node whose left-overs have none for this reason.
+    pub(super) fn endless_way(&self, node: usize) -> Option<SyncWay> {
+        let net = self.net;
+        let takes_any_time = |way: &SyncWay| {
+            net.nodes[way.from].send.is_some() && (way.delay.is_none() || net.sync_sending(way.from).is_none())
+        };
+        let (mut near, mut seen) = (vec![node], 0);
+        while let Some(here) = near.get(seen).copied() {
+            seen += 1;
+            for way in net.sync_ways.iter().filter(|way| way.from == here || way.to == here) {
+                if takes_any_time(way) {
+                    return Some(*way);
+                }
+                let other = if way.from == here { way.to } else { way.from };
+                if self.endless[other] && !near.contains(&other) {
+                    near.push(other);
+                }
+            }
+        }
+        None
     }
 }
 

@@ -591,7 +591,7 @@ impl<'a> Ways<'a> {
         let receive = net.nodes[node].receive.ok_or(Refusal::NoReceive { hop })?;
         if self.endless[node] {
             let refusal = |way: SyncWay| Refusal::Exchange { from: way.from, to: way.to };
-            return Err(self.endless_way().map_or(Refusal::Leftover { hop }, refusal));
+            return Err(self.endless_way(node).map_or(Refusal::Leftover { hop }, refusal));
         }
         let turn = net.drift.most(receive.t).ok_or_else(limit)?;
         let turns = self.leftover[node].checked_add(1).and_then(|count| turn.checked_mul(count)).ok_or_else(limit)?;
