@@ -126,7 +126,7 @@ impl Measured {
 }
 
 fn table(measured: &[Measured]) -> Comparison {
-    let rows = measured
+    let rows: Vec<Row> = measured
         .iter()
         .flat_map(|one| {
             (0..GREEDY.len()).map(|i| {
