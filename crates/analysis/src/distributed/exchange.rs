@@ -15,9 +15,10 @@
 //! - *Answer.* Requests may overtake each other. Answers leave in the order in which they are ready, one with a
 //!   sending job. If the job of a request arrives after s, and its answer is ready no later, it arrives by s + B - δ-.
 //!   So there are at most v = floor((B - δ-) / T_y↓) of these. Take the run of answers, a sending job apart, up to that
-//!   of s. Let c of them belong to jobs that arrived by s. The first answer of the run is ready no later than the oldest
-//!   of these, so by s + B - (c - 1) T_y↓. At most c - 1 + v answers leave before that of s. As T_s↑ <= T_y↓, it leaves
-//!   with a job released by s + B + T_s↑ (1 + v). It is in the buffer of a by s + A', A' = B + T_s↑ (1 + v) + R_s + δ+.
+//!   of s. Let c of them belong to jobs that arrived by s. The first answer of the run is ready no later than the
+//!   oldest of these, so by s + B - (c - 1) T_y↓. At most c - 1 + v answers leave before that of s. As T_s↑ <= T_y↓,
+//!   it leaves with a job released by s + B + T_s↑ (1 + v). It is in the buffer of a by s + A', with
+//!   A' = B + T_s↑ (1 + v) + R_s + δ+.
 //! - *Number.* A request comes within [s + δ-, s + A], and an answer within [s + the sum of both δ-, s + A']. Let H be
 //!   the length of the interval. Jobs arrive T_y↓ apart or more. So n messages of one kind and neighbour come in a
 //!   half-open window of length L only if (n - 1) T_y↓ - H < L ([`batch`](super::batch)). An exchange that outlasts T_y

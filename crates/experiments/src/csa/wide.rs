@@ -1,7 +1,7 @@
 //! Components that use two CPUs at once [CSA VI]: simulated responses beside the bounds that `mpr` proves.
 //!
-//! Each domain is a component with `cpus = 2`. Its tasks are rate monotonic over both CPUs, and its servers run under
-//! global EDF. `takt size` finds its budget.
+//! Each domain is a component with `cpus = 2`. Its tasks run under global EDF on what it gets of both CPUs, and so do
+//! the servers on the node. `takt size` finds its budget. Under RM the search for budgets exceeds its limit.
 
 use takt_analysis::{Answer, CheckOptions, check, size};
 use takt_log::Definitions;
@@ -29,18 +29,21 @@ fn open(domains: &Domains) -> System {
     (node.cpus, node.strategy, node.placement) = (2, StrategyRef::Builtin(Builtin::Edf), Placement::Global);
     for component in &mut system.components {
         (component.cpus, component.period, component.budget) = (2, Auto::Value(PERIOD), Auto::Auto);
+        component.strategy = StrategyRef::Builtin(Builtin::Edf);
         // On a grid nothing would be lent.
         component.quantum = None;
     }
     system
 }
 
-/// The domains with budgets, and the bound of each task. `None` if they are not proven.
+/// The domains with budgets, and the bound of each task: its deadline, if nothing less is proven. `None` if they are not
+/// proven.
 fn proven(domains: &Domains) -> Option<(System, Vec<Span>)> {
     let system = size(&open(domains)).ok()?.system;
     let report = check(&system, &CheckOptions::default());
-    let bounds: Option<Vec<Span>> = report.bounds(system.tasks.len()).into_iter().collect();
-    bounds.filter(|_| report.schedulable == Answer::Yes).map(|bounds| (system, bounds))
+    let bounds = report.bounds(system.tasks.len()).into_iter().zip(&system.tasks);
+    let bounds = bounds.map(|(bound, task)| bound.unwrap_or(task.deadline)).collect();
+    (report.schedulable == Answer::Yes).then_some((system, bounds))
 }
 
 /// Adds a table and a claim.
