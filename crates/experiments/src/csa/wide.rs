@@ -36,8 +36,8 @@ fn open(domains: &Domains) -> System {
     system
 }
 
-/// The domains with budgets, and the bound of each task: its deadline, if nothing less is proven. `None` if they are not
-/// proven.
+/// The domains with budgets, and the bound of each task: its deadline, if nothing less is proven. `None` if the domains
+/// are not proven.
 fn proven(domains: &Domains) -> Option<(System, Vec<Span>)> {
     let system = size(&open(domains)).ok()?.system;
     let report = check(&system, &CheckOptions::default());
