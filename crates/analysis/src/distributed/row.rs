@@ -151,7 +151,9 @@ pub fn rows(ways: &[PortPath], sent: &[Sent], ports: &[Shared]) -> Option<Vec<Ro
         let arriving = sent.iter().zip(&known).map(|(sent, until)| arriving(sent.traffic, until));
         let arriving: Vec<Vec<Traffic>> = arriving.collect::<Option<_>>()?;
         let round = Round { ways, sent, ports, users: &users, arriving: &arriving };
-        let found: Vec<RowDelay> = (0..ways.len()).map(|way| round.row(way)).collect::<Option<_>>()?;
+        let in_order = |(port, shared): (usize, &Shared)| shared.fifo.then(|| round.at_port_in_order(port)).flatten();
+        let in_order: Vec<Option<u64>> = ports.iter().enumerate().map(in_order).collect();
+        let found: Vec<RowDelay> = (0..ways.len()).map(|way| round.row(way, &in_order)).collect::<Option<_>>()?;
         if found.iter().zip(&known).all(|(row, until)| row.until == *until) {
             return Some(found);
         }
@@ -178,11 +180,12 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    fn row(&self, way: usize) -> Option<RowDelay> {
+    /// `in_order`: the delay at each port that serves in order of arrival.
+    fn row(&self, way: usize, in_order: &[Option<u64>]) -> Option<RowDelay> {
         let through = &self.ways[way].through;
         let mut row = RowDelay { once: through.is_empty().then_some(0), ..RowDelay::default() };
         for (j, port) in through.iter().enumerate() {
-            let here = self.at_port(way, j, *port)?;
+            let here = if self.ports[*port].fifo { in_order[*port] } else { self.at_port(way, j, *port) }?;
             let before = |first: usize| if first == 0 { 0 } else { row.until[first - 1] };
             let mut least = before(j).checked_add(here)?;
             for first in 0..j {
@@ -198,12 +201,9 @@ impl Round<'_> {
         Some(row)
     }
 
-    /// At one port, the j-th of the way.
+    /// At a port that serves in another order, the j-th of the way.
     fn at_port(&self, way: usize, j: usize, port: usize) -> Option<u64> {
-        let Shared { rate, latency, cross, fifo } = self.ports[port];
-        if fifo {
-            return self.at_port_in_order(port);
-        }
+        let Shared { rate, latency, cross, .. } = self.ports[port];
         let others = self.users[port].iter().filter(|(other, _)| *other != way);
         let others = others.map(|(other, at)| self.arriving[*other][*at]).try_fold(cross, Traffic::plus)?;
         delay::path(self.arriving[way][j], self.sent[way].packet, &[Port { rate, latency, others }]).once
