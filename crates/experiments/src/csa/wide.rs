@@ -83,16 +83,13 @@ pub(super) fn reproduce(context: &Context, count: u64, duration: Span, findings:
         name: name.to_owned(),
         values: vec![by_deadline.iter().map(|all| percent(of(all))).collect()],
     };
-    findings.tables.push(Comparison {
-        title: "Longest responses of components on two CPUs at once".to_owned(),
-        cite: "Section VI",
-        unit: "percent of the deadline",
-        digits: 2,
-        row_head: "tasks",
-        columns: names().map(str::to_owned).collect(),
-        sources: vec![SIMULATED],
-        rows: vec![row("the one with the longest", &longest), row("mean of all", &mean)],
-    });
+    let title = "Longest responses of components on two CPUs at once";
+    findings.tables.push(Comparison::new(title, "Section VI", "percent of the deadline", 2).with(
+        "tasks",
+        names(),
+        [SIMULATED],
+        [row("the one with the longest", &longest), row("mean of all", &mean)],
+    ));
     let told = names().zip(&by_deadline).map(|(name, all)| format!("{name} {}", in_percent(longest(all))));
     let told = told.collect::<Vec<_>>().join(", ");
     let claim = findings.claim(
