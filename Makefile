@@ -54,13 +54,15 @@ lab:
 	.ci/lab
 
 ## The takt of a guest, in target/lab: static, because the guest has no libraries; with glibc, because each Rust
-## for Linux has it. LAB_FEATURES=bpf: with the programs of the folder bpf/ (Debian: clang libelf-dev zlib1g-dev).
+## for Linux has it; all of it optimised, because the guest's CPU may be an emulated one.
+## LAB_FEATURES=bpf: with the programs of the folder bpf/ (Debian: clang libelf-dev zlib1g-dev).
 LAB_TARGET := x86_64-unknown-linux-gnu
 LAB_FEATURES ?=
 LAB_COSTS := $(if $(filter bpf,$(LAB_FEATURES)),sched_ext_costs)
 LAB_BUILD := --package takt $(if $(LAB_COSTS),--package takt-linux --bin takt --example $(LAB_COSTS) --features takt/bpf --features takt-linux/bpf)
 lab-binary:
-	RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" $(CARGO) build --profile demo --locked --target $(LAB_TARGET) $(LAB_BUILD)
+	CARGO_PROFILE_DEMO_OPT_LEVEL=1 RUSTFLAGS="-C target-feature=+crt-static -C strip=symbols" \
+	  $(CARGO) build --profile demo --locked --target $(LAB_TARGET) $(LAB_BUILD)
 	install -D target/$(LAB_TARGET)/demo/takt target/lab/takt
 	$(if $(LAB_COSTS),install -D target/$(LAB_TARGET)/demo/examples/$(LAB_COSTS) target/lab/$(LAB_COSTS))
 
