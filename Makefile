@@ -77,8 +77,9 @@ bpf:
 	$(BPF_TEST) $(BPF) --test tags --test net --test discipline --test departures
 
 ## What takes too long for every change: fuzzing, the live tests ten times beside a load, kokyu at full length,
-## the simulated experiments of all papers at full length (papers), short benchmarks, a short soak, the gateway
-## to Zenoh, ... (.ci/nightly NAME: one of them). CI runs those that a change touched, but never papers.
+## the simulated experiments of all papers at full length (papers; target/papers.md gets their claims), short
+## benchmarks, a short soak, the gateway to Zenoh, ... (.ci/nightly NAME: one of them). CI runs those that a change
+## touched, but never papers.
 nightly:
 	.ci/nightly
 
