@@ -24,7 +24,6 @@ use crate::exact::sum_rounded_up;
 use crate::scope::{Unit, View, binds};
 use crate::server::ServerSupply;
 use crate::server_costs::loss;
-use crate::verdict::Answer;
 use early::{Neighbours, Proofs, by_edp, improve};
 
 mod early;
@@ -162,7 +161,7 @@ fn size_one(
     let component = &system.components[id.index()];
     let name = component.name.clone();
     let not_covered = |why: String| SizeError::NotCovered { component: name.clone(), why };
-    let limit = |_: Limit| SizeError::Limit { component: name.clone() };
+    let limit = |limit: Limit| SizeError::Limit { component: name.clone(), limit };
     let node: NodeId = component.node;
     let loose = binds(&system.nodes[node.index()]).then(|| unbound(system, node));
     let loose = loose.as_ref().unwrap_or(system);
@@ -284,11 +283,11 @@ fn size_one(
 
 /// The least budget for a period.
 fn least(search: &Search, guarantee: Guarantee, period: u64) -> Result<Option<u64>, Limit> {
-    let charge = (search.charge)(period).ok_or(Limit)?;
+    let charge = (search.charge)(period).ok_or(Limit::Costs)?;
     // A budget that serves need not be whole quanta; the budget that is written is.
     let Some(serves) = search.workload.least_budget(guarantee, period)? else { return Ok(None) };
-    let whole = serves.checked_add(charge).ok_or(Limit)?;
-    let rounded = whole.max(1).div_ceil(search.quantum).checked_mul(search.quantum).ok_or(Limit)?;
+    let whole = serves.checked_add(charge).ok_or(Limit::TIME)?;
+    let rounded = whole.max(1).div_ceil(search.quantum).checked_mul(search.quantum).ok_or(Limit::TIME)?;
     Ok((whole <= period).then_some(rounded.min(period)))
 }
 
@@ -301,21 +300,16 @@ fn longest(
 ) -> Result<Option<u64>, Limit> {
     let quantum = search.quantum;
     let mut serves = |period: u64, guarantee: Guarantee| -> Result<bool, Limit> {
-        let charge = (search.charge)(period).ok_or(Limit)?;
+        let charge = (search.charge)(period).ok_or(Limit::Costs)?;
         let left = budget.checked_sub(charge);
         let wait = neighbours.as_mut().and_then(|neighbours| neighbours.wait(period, budget, charge));
         let guarantee = Guarantee { wait, ..guarantee };
         let Some(supply) = left.and_then(|left| guarantee.supply(period, left)) else { return Ok(false) };
-        match search.workload.meets(&supply) {
-            Answer::Yes => Ok(true),
-            Answer::No => Ok(false),
-            Answer::Unknown if search.workload.is_load(period, supply.budget()) => Ok(false),
-            Answer::Unknown => Err(Limit),
-        }
+        search.workload.enough(&supply)
     };
-    let load = sum_rounded_up(search.workload.loads().into_iter()).ok_or(Limit)?.max(1);
+    let load = sum_rounded_up(search.workload.loads().into_iter()).ok_or(Limit::TIME)?.max(1);
     let most = ((u128::from(budget) << 64) / load).min(u128::from(Span::FILE_MAX.as_ns()));
-    let (mut low, mut high) = (budget.div_ceil(quantum), u64::try_from(most).map_err(|_| Limit)? / quantum);
+    let (mut low, mut high) = (budget.div_ceil(quantum), u64::try_from(most).map_err(|_| Limit::TIME)? / quantum);
     let mut found = None;
     while low <= high && high > 0 {
         let middle = low + (high - low) / 2;

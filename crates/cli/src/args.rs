@@ -260,8 +260,8 @@ pub(crate) struct Admit {
 /// and arrivals come from the file or from a log.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Exit status: 0 sized, and schedulable; 1 no budget is enough, or not proven schedulable with them; 4 too many \
-periods to try.
+Exit status: 0 sized, and schedulable; 1 no budget is enough, or not proven schedulable with them; 4 a limit was \
+reached.
 
 Examples:
   takt size avionics.toml

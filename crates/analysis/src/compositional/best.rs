@@ -91,7 +91,7 @@ impl std::fmt::Debug for Search<'_> {
 /// rounded up to a quantum, as its period.
 ///
 /// # Errors
-/// A limit was reached: more than [`PERIODS_MAX`] periods to try, or a limit of the analysis.
+/// A limit was reached.
 pub fn best(search: &Search) -> Result<Option<Interface>, Limit> {
     Finder::new(search)?.find()
 }
@@ -122,7 +122,7 @@ impl<'a> Finder<'a> {
         let load = sum_rounded_up(search.workload.loads().into_iter());
         let count = points.as_ref().map_or(0, Vec::len);
         let longest = longest.unwrap_or(0);
-        let load = load.ok_or(Limit)?.saturating_sub(1 << 20);
+        let load = load.ok_or(Limit::TIME)?.saturating_sub(1 << 20);
         Ok(Finder {
             search,
             points,
@@ -138,7 +138,7 @@ impl<'a> Finder<'a> {
 
     fn find(mut self) -> Result<Option<Interface>, Limit> {
         let quantum = self.search.quantum.max(1);
-        let round_up = |t: u64| t.div_ceil(quantum).max(1).checked_mul(quantum).ok_or(Limit);
+        let round_up = |t: u64| t.div_ceil(quantum).max(1).checked_mul(quantum).ok_or(Limit::TIME);
         let top = round_up(self.longest)?;
         // First a few likely periods, among them the longest deadline, for a low κ at the start.
         let mut seed = top;
@@ -157,10 +157,10 @@ impl<'a> Finder<'a> {
         while period <= self.cap(top) {
             tried += 1;
             if tried > PERIODS_MAX {
-                return Err(Limit);
+                return Err(Limit::Periods);
             }
             self.try_period(period)?;
-            period = period.checked_add(quantum).ok_or(Limit)?;
+            period = period.checked_add(quantum).ok_or(Limit::TIME)?;
         }
         for divisor in aligned_periods(self.search.aligned, quantum).into_iter().filter(|divisor| *divisor >= period) {
             self.try_period(divisor)?;
@@ -215,7 +215,7 @@ impl<'a> Finder<'a> {
         let mut full = self.best;
         let mut period = top;
         for _ in 0..DOUBLINGS {
-            period = period.checked_mul(2).ok_or(Limit)?;
+            period = period.checked_mul(2).ok_or(Limit::TIME)?;
             self.try_period(period)?;
             if self.best.is_some_and(|best| best.budget < best.period) {
                 return Ok(());
@@ -237,7 +237,7 @@ impl<'a> Finder<'a> {
     /// Keeps the least budget of one period if it is better than the best so far.
     fn try_period(&mut self, period: u64) -> Result<(), Limit> {
         let quantum = self.search.quantum.max(1);
-        let Some(charge) = (self.search.charge)(period) else { return Err(Limit) };
+        let charge = (self.search.charge)(period).ok_or(Limit::Costs)?;
         // With at most the bandwidth known.
         let most = match self.best {
             Some(best) => {
@@ -256,8 +256,8 @@ impl<'a> Finder<'a> {
         }
         let budget = match &self.points {
             Some(points) => {
-                let least = by_points(points, guarantee, period).ok_or(Limit)?;
-                up(least.checked_add(charge).ok_or(Limit)?, quantum)?
+                let least = by_points(points, guarantee, period).ok_or(Limit::TIME)?;
+                up(least.checked_add(charge).ok_or(Limit::TIME)?, quantum)?
             }
             None => self.least(guarantee, period, charge, most)?,
         };
@@ -316,31 +316,21 @@ impl<'a> Finder<'a> {
         if self.refusers.iter().any(|(t, work)| supply.sbf(*t) < *work) {
             return Ok(false);
         }
-        let answer = match self.search.workload {
-            Workload::Fp(_) => self.search.workload.meets(supply),
-            Workload::Edf(tasks) => {
-                let demand = edf::analyse(tasks, supply);
-                if let Demand::Exceeded { t, demand } = demand {
-                    if self.refusers.len() == REFUSERS {
-                        self.refusers.remove(0);
-                    }
-                    self.refusers.push((t, demand));
-                }
-                demand.answer()
+        let workload = self.search.workload;
+        let Workload::Edf(tasks) = workload else { return workload.enough(supply) };
+        let demand = edf::analyse(tasks, supply);
+        if let Demand::Exceeded { t, demand } = demand {
+            if self.refusers.len() == REFUSERS {
+                self.refusers.remove(0);
             }
-        };
-        match answer {
-            Answer::Yes => Ok(true),
-            Answer::No => Ok(false),
-            // As in least.rs, this counts as not enough.
-            Answer::Unknown if self.search.workload.is_load(supply.period(), supply.budget()) => Ok(false),
-            Answer::Unknown => Err(Limit),
+            self.refusers.push((t, demand));
         }
+        workload.told(demand.met(), supply)
     }
 }
 
 fn up(t: u64, quantum: u64) -> Result<u64, Limit> {
-    t.div_ceil(quantum).checked_mul(quantum).ok_or(Limit)
+    t.div_ceil(quantum).checked_mul(quantum).ok_or(Limit::TIME)
 }
 
 /// The multiples of the quantum that divide `gcd`.

@@ -38,7 +38,7 @@ use super::{Guarantee, Limit, Supply, Workload, edf, fp};
 use crate::edf::qpa::{Demand, EdfTask};
 use crate::exact::{FRACTION_BITS, compare_sum, sum_rounded_up};
 use crate::fp::rta::FpTask;
-use crate::verdict::Answer;
+use crate::verdict::{Answer, Stop};
 
 /// Step points that the tasks of one component may have together before bisection takes over.
 const POINTS_MAX: usize = 1 << 20;
@@ -183,26 +183,39 @@ impl Workload<'_> {
             Workload::Edf(tasks) => edf::schedulable(tasks, supply),
         }
     }
+
+    /// Whether a server with this supply is enough.
+    pub(crate) fn enough(&self, supply: &Supply) -> Result<bool, Limit> {
+        let met = match self {
+            Workload::Fp(tasks) => match fp::schedulable(tasks, supply) {
+                Answer::Unknown => Err(Stop::Terms),
+                answer => Ok(answer == Answer::Yes),
+            },
+            Workload::Edf(tasks) => edf::analyse(tasks, supply).met(),
+        };
+        self.told(met, supply)
+    }
+
+    /// The same, from what an analysis found. If Θ / Π is the load, busy windows need not end: taken as not enough.
+    pub(crate) fn told(&self, met: Result<bool, Stop>, supply: &Supply) -> Result<bool, Limit> {
+        match met {
+            Err(_) if self.is_load(supply.period(), supply.budget()) => Ok(false),
+            met => met.map_err(Limit::Analysis),
+        }
+    }
 }
 
 /// What a server of this period gives at least if its share is the sum of these loads. Rounded down, so it may not be
 /// enough.
 fn by_load(loads: impl Iterator<Item = (u64, u64)>, period: u64) -> Result<u64, Limit> {
-    let load = sum_rounded_up(loads).ok_or(Limit)?;
-    u64::try_from(load.checked_mul(u128::from(period)).ok_or(Limit)? >> FRACTION_BITS).map_err(|_| Limit)
+    let load = sum_rounded_up(loads).ok_or(Limit::TIME)?;
+    u64::try_from(load.checked_mul(u128::from(period)).ok_or(Limit::TIME)? >> FRACTION_BITS).map_err(|_| Limit::TIME)
 }
 
 /// The least budget with which [`fp::schedulable`] says yes.
 fn bisect(tasks: &[FpTask], guarantee: Guarantee, period: u64) -> Result<Option<u64>, Limit> {
-    let meets = |budget: u64| {
-        let supply = guarantee.supply(period, budget);
-        match supply.map_or(Answer::No, |supply| fp::schedulable(tasks, &supply)) {
-            // Where Θ / Π is the load, busy windows need not end: taken as not enough.
-            Answer::Unknown if Workload::Fp(tasks).is_load(period, budget) => Ok(false),
-            Answer::Unknown => Err(Limit),
-            answer => Ok(answer == Answer::Yes),
-        }
-    };
+    let meets =
+        |budget: u64| guarantee.supply(period, budget).map_or(Ok(false), |supply| Workload::Fp(tasks).enough(&supply));
     if tasks.is_empty() {
         return Ok(Some(0));
     }
@@ -237,10 +250,10 @@ fn by_demand(tasks: &[EdfTask], guarantee: Guarantee, period: u64) -> Result<Opt
             // U = Θ / Π: no horizon, and more than this is needed unless deadlines are far longer
             // than periods.
             Demand::Undecided(_) if Workload::Edf(tasks).is_load(period, tried) => tried.checked_add(1),
-            Demand::Undecided(_) => return Err(Limit),
+            Demand::Undecided(stop) => return Err(Limit::Analysis(stop)),
         };
     }
-    Err(Limit)
+    Err(Limit::Rounds(ROUNDS_MAX))
 }
 
 /// The first deadlines of the synchronous pattern with the demand until each.

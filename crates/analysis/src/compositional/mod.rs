@@ -35,8 +35,11 @@ pub use sized::{QUANTUM, SizeError, SizedComponent, SizedSystem};
 
 pub use supply::{Mpr, Supply};
 
+use thiserror::Error;
+
 use crate::edf::qpa::EdfTask;
 use crate::fp::rta::FpTask;
+use crate::verdict::Stop;
 
 /// The tasks of a component and their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,9 +74,39 @@ pub enum Start {
     Aligned,
 }
 
-/// The analysis reached a limit, or a number does not fit. Nothing is known.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limit;
+/// The limit that ended a search without a result. Nothing is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum Limit {
+    /// More than [`PERIODS_MAX`] periods to try.
+    #[error("the limit of {PERIODS_MAX} periods was reached")]
+    Periods,
+    /// So many rounds of the search for the least budget.
+    #[error("the limit of {0} rounds was reached")]
+    Rounds(usize),
+    /// A server whose costs have no bound.
+    #[error("no bound is known for the costs of its server")]
+    Costs,
+    /// The analysis on one CPU is undecided, or a number does not fit.
+    #[error("{0}")]
+    Analysis(Stop),
+    /// The analysis on several CPUs is undecided.
+    #[error("{0}")]
+    Global(crate::global::Limit),
+}
+
+impl Limit {
+    /// A number does not fit.
+    pub(crate) const TIME: Limit = Limit::Analysis(Stop::Time);
+
+    /// What helps against it.
+    pub(crate) const fn remedy(self) -> &'static str {
+        match self {
+            Limit::Periods => "give it a coarser quantum, or a period",
+            Limit::Costs => "give it a period and a budget",
+            _ => "give it a coarser quantum, or a period and a budget",
+        }
+    }
+}
 
 impl Guarantee {
     /// PRM.

@@ -14,7 +14,7 @@ const PERIOD: Span = Span::from_ms(1);
 pub fn with_share(system: &System, error: &SizeError) -> Option<(System, Vec<ComponentId>)> {
     let (SizeError::NotEnough { component: named, .. }
     | SizeError::NotCovered { component: named, .. }
-    | SizeError::Limit { component: named }) = error;
+    | SizeError::Limit { component: named, .. }) = error;
     let is_open = |component: &Component| component.period == Auto::Auto || component.budget == Auto::Auto;
     let open = |only: Option<&str>| -> Vec<ComponentId> {
         let wanted = |one: &Component| is_open(one) && only.is_none_or(|only| one.name == only);

@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer};
 use takt_model::{ComponentId, Span, System};
 use thiserror::Error;
 
-use super::PERIODS_MAX;
+use super::Limit;
 
 /// The quantum of periods and budgets where a component has none: 1 us.
 pub const QUANTUM: Span = Span::from_us(1);
@@ -90,13 +90,12 @@ pub enum SizeError {
         /// Why.
         why: String,
     },
-    /// A limit of the search.
-    #[error(
-        "component \"{component}\": more than {PERIODS_MAX} periods to try, or a limit of the analysis; give it \
-         a coarser quantum, or a period"
-    )]
+    /// A limit of the search, or of an analysis that it asks.
+    #[error("component \"{component}\": undecided: {limit}; {}", .limit.remedy())]
     Limit {
         /// The component.
         component: String,
+        /// Which.
+        limit: Limit,
     },
 }

@@ -358,3 +358,23 @@ fn the_papers_cap_is_false_for_edf() {
         Search { workload: Workload::Edf(&tasks), quantum: 1, guarantee: Guarantee::PRM, aligned: 0, charge: &charge };
     assert_eq!(best(&search), Ok(Some(Interface { period: 6, budget: 5 })));
 }
+
+#[test]
+fn a_search_without_a_result_names_its_limit() {
+    let found = |d: u64, cost: Option<u64>| {
+        let tasks = [EdfTask { c: 1, t: d, d, ..EdfTask::default() }];
+        let (workload, charge) = (Workload::Edf(&tasks), |_: u64| cost);
+        best(&Search { workload, quantum: 2, guarantee: Guarantee::PRM, aligned: 0, charge: &charge })
+    };
+    assert_eq!(found(10, None), Err(Limit::Costs));
+    assert_eq!(found(u64::MAX, Some(0)), Err(Limit::Analysis(Stop::Time)));
+    let text = |limit| SizeError::Limit { component: "a".to_owned(), limit }.to_string();
+    assert_eq!(
+        text(Limit::Periods),
+        "component \"a\": undecided: the limit of 4000000 periods was reached; give it a coarser quantum, or a period"
+    );
+    assert_eq!(
+        text(Limit::Analysis(Stop::Terms)),
+        "component \"a\": undecided: the work limit was reached; give it a coarser quantum, or a period and a budget"
+    );
+}

@@ -261,6 +261,15 @@ fn busy_period(tasks: &[EdfTask], tick: Option<Tick>, terms_left: &mut u64) -> O
 }
 
 impl Demand {
+    /// Whether h(t) <= t everywhere; an error where this is open.
+    pub(crate) const fn met(self) -> Result<bool, Stop> {
+        match self {
+            Demand::Met { .. } => Ok(true),
+            Demand::Exceeded { .. } | Demand::Overload => Ok(false),
+            Demand::Undecided(stop) => Err(stop),
+        }
+    }
+
     /// The answer, where a demand above the time is a proof of a miss.
     pub const fn answer(self) -> Answer {
         match self {

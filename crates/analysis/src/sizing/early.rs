@@ -78,7 +78,7 @@ impl Neighbours {
     ) -> Result<Option<u64>, Limit> {
         let by_period = least(guarantee)?;
         let Some(slack) = self.slack() else { return Ok(by_period) };
-        let charge = (search.charge)(period).ok_or(Limit)?;
+        let charge = (search.charge)(period).ok_or(Limit::Costs)?;
         let Some(mut budget) = least(Guarantee { wait: Some(0), ..guarantee })? else { return Ok(None) };
         for _ in 0..WAITS_MAX {
             let wait = self.wait(period, budget, charge);

@@ -22,7 +22,7 @@ use crate::components::{Tree, on_several};
 use crate::compositional::around::given;
 use crate::compositional::rules::OuterOrder;
 use crate::compositional::{Limit, Mpr, PERIODS_MAX, QUANTUM, SizeError, SizedComponent, mpr};
-use crate::global::{Load, Rule, Sporadic, Terms};
+use crate::global::{self, Load, Rule, Sporadic, Terms};
 use crate::scope::Unit;
 
 /// Terms of [`mpr`] that one search may evaluate before it gives up. They take seconds.
@@ -49,7 +49,7 @@ pub(super) fn size(
     let name = component.name.clone();
     let not_covered = |why: String| SizeError::NotCovered { component: name.clone(), why };
     let not_enough = |why: String| SizeError::NotEnough { component: name.clone(), why };
-    let limit = |_: Limit| SizeError::Limit { component: name.clone() };
+    let limit = |limit: Limit| SizeError::Limit { component: name.clone(), limit };
     let spec = &tree.system.nodes[component.node.index()];
     tree.wide(id, spec, above, 1, 1).map_err(not_covered)?;
     let late = unit.served.as_ref().map_or(0, |served| served.late);
@@ -111,12 +111,19 @@ impl Search<'_> {
             Rule::Fp => mpr::fp_within(self.tasks, &supply, &mut terms).load,
         };
         self.terms_left.set(self.terms_left.get() - (most - terms.left()));
-        if matches!(load, Load::Undecided(_)) { Err(Limit) } else { Ok(load.is_met()) }
+        match load {
+            // The last of the whole search, not those of one analysis.
+            Load::Undecided(global::Limit::Terms(_)) if self.terms_left.get() == 0 => {
+                Err(Limit::Global(global::Limit::Terms(SEARCH_TERMS_MAX)))
+            }
+            Load::Undecided(limit) => Err(Limit::Global(limit)),
+            load => Ok(load.is_met()),
+        }
     }
 
     /// m' Π.
     fn most(&self, period: u64) -> Result<u64, Limit> {
-        period.checked_mul(u64::from(self.cpus)).filter(|most| *most < 1 << 63).ok_or(Limit)
+        period.checked_mul(u64::from(self.cpus)).filter(|most| *most < 1 << 63).ok_or(Limit::TIME)
     }
 
     /// The least budget for a period, in quanta (or all of the CPUs), no more than `most`.
@@ -176,11 +183,11 @@ impl Search<'_> {
             }
             tried += 1;
             if tried > PERIODS_MAX {
-                return Err(Limit);
+                return Err(Limit::Periods);
             }
             // No more than the bandwidth of the best one.
             let affordable = u128::from(period) * u128::from(best.1) / u128::from(best.0);
-            let affordable = u64::try_from(affordable).map_err(|_| Limit)?;
+            let affordable = u64::try_from(affordable).map_err(|_| Limit::TIME)?;
             let affordable = if left == 0 { self.most(period)? } else { affordable / self.quantum * self.quantum };
             if affordable > 0
                 && let Some(budget) = self.least(period, Some(affordable))?
@@ -211,7 +218,8 @@ mod tests {
             assert!(spent > 100, "{spent} terms for {best:?}");
             assert!(matches!(search(&tasks, rule, spent).best(), Ok(found) if found == Some(best)));
             for terms in [0, 1, spent / 2, spent - 1] {
-                assert!(search(&tasks, rule, terms).best().is_err(), "{rule:?}: {terms} of {spent}");
+                let limit = Limit::Global(global::Limit::Terms(SEARCH_TERMS_MAX));
+                assert_eq!(search(&tasks, rule, terms).best(), Err(limit), "{rule:?}: {terms} of {spent}");
             }
             let one = search(&tasks, rule, 2);
             assert!(one.least(10, None).is_err() && one.longest(15).is_err());

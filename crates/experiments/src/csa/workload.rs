@@ -142,6 +142,6 @@ pub(super) fn interface(tasks: &[Task]) -> Result<(Span, Span), Failure> {
     match best(&search) {
         Ok(Some(found)) => Ok((Span::from_ns(found.period), Span::from_ns(found.budget))),
         Ok(None) => Err(Failure::trouble("a domain needs more than the whole CPU")),
-        Err(limit) => Err(Failure::trouble(format_args!("no interface was found: {limit:?}"))),
+        Err(limit) => Err(Failure::trouble(format_args!("no interface was found: {limit}"))),
     }
 }
