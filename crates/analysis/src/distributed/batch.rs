@@ -59,7 +59,7 @@ impl Source {
 
 impl Receiver {
     /// L_q.
-    fn window(&self, q: u64) -> Option<u64> {
+    pub(super) fn window(&self, q: u64) -> Option<u64> {
         self.period.checked_mul(q)?.checked_add(self.late)
     }
 

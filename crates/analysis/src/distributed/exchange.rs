@@ -76,16 +76,19 @@ impl Net {
         self.sync_response(node, flows)?.checked_add(self.sync_sending(node)?)
     }
 
-    /// The longest time from the arrival of a message of synchronisation in the buffer of a node until the receiving
-    /// task has taken it, by step 3 of the proof. `None` where the left-overs of the task may have no bound.
+    /// The longest time in the buffer of a receiving task that leaves messages over so often, by step 3 of the proof.
+    pub(super) fn in_buffer(&self, period: u64, leftover: u64, response: u64) -> Option<u64> {
+        self.drift.most(period)?.checked_mul(leftover.checked_add(1)?)?.checked_add(response)
+    }
+
+    /// The same for messages of synchronisation. `None` where the left-overs of the task may have no bound.
     fn sync_reception(&self, node: usize, leftover: u64) -> Option<u64> {
         let receive = self.nodes[node].receive?;
         let comes = |flow: &Route| flow.hops.iter().skip(1).any(|hop| hop.node == node);
         if receive.most.is_some() && !self.flows.iter().any(comes) {
             return None;
         }
-        let turns = self.drift.most(receive.t)?.checked_mul(leftover.checked_add(1)?)?;
-        self.response(node, &[])?.checked_add(turns)
+        self.in_buffer(receive.t, leftover, self.response(node, &[])?)
     }
 
     /// The latest time at which a node has sent an answer that is ready from `least` to `ready`: A' - δ+. Times count

@@ -516,8 +516,7 @@ impl<'a> Ways<'a> {
     /// Most messages that wait at the receiving task of a node.
     fn waiting(&self, node: usize, flows: &[FlowBound]) -> Option<u64> {
         let receiver = Receiver { most: None, ..receiver(self.net, node, self.net.response(node, flows)?)? };
-        let turns = self.leftover[node].checked_add(1)?;
-        let window = receiver.period.checked_mul(turns)?.checked_add(receiver.late)?;
+        let window = receiver.window(self.leftover[node].checked_add(1)?)?;
         let mut sources = sources(self.net, node, flows).chain(self.exchanges(node, flows)?);
         sources.try_fold(0u64, |sum, source| sum.checked_add(source.arrivals(window)?))
     }
@@ -583,7 +582,7 @@ impl<'a> Ways<'a> {
     /// The longest time from the arrival of a message in the buffer of a hop's node to the release of
     /// its job.
     fn reception(&self, hop: usize, node: usize) -> Result<u64, Refusal> {
-        let (net, limit) = (self.net, || Refusal::Limit);
+        let net = self.net;
         let response = self.response[node].ok_or(Refusal::Table { hop })?;
         if net.nodes[node].interrupt.is_some() {
             return Ok(response);
@@ -593,9 +592,7 @@ impl<'a> Ways<'a> {
             let refusal = |way: SyncWay| Refusal::Exchange { from: way.from, to: way.to };
             return Err(self.endless_way(node).map_or(Refusal::Leftover { hop }, refusal));
         }
-        let turn = net.drift.most(receive.t).ok_or_else(limit)?;
-        let turns = self.leftover[node].checked_add(1).and_then(|count| turn.checked_mul(count)).ok_or_else(limit)?;
-        turns.checked_add(response).ok_or_else(limit)
+        net.in_buffer(receive.t, self.leftover[node], response).ok_or(Refusal::Limit)
     }
 
     /// The latest instant, after the arrival, at which a hop's message has left.
