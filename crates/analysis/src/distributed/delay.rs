@@ -24,15 +24,13 @@
 //!   packet with d_j > t) <= ρ (t - L / ρ - L' / C) ([`Bucket::edf`]). The demand only jumps at
 //!   deadlines, and grows slower than the service.
 //!
-//! **Ports in a row.** A port of rate C sends what it has after a latency T, in order of arrival.
-//! - Port by port: traffic (b, r) with others (b', r') is delayed by (b + b') / C + T. After a
-//!   delay up to D its burst is b + r D.
-//! - Bursts paid once. Under any order of service, this traffic gets the rest of the link: a rate
-//!   of C - r' after (C T + b' + l) / (C - r'). Here l counts for packets that are passed on whole.
-//!   Services in a row add up: latencies add, and the least rate counts; the delay is the sum of
-//!   latencies + b / (least rate). The others must be bounded at the port, so the bound is sound
-//!   for any traffic with a known bound there. Either bound may be the lesser: [`path`] gives both.
-//!   [`row`](super::row) has lesser ones, for ports that many pairs of nodes share.
+//! **Ports in a row**, bursts paid once ([`path`]). A port of rate C sends what it has after a latency
+//! T. Under any order of service, traffic (b, r) with others (b', r') gets the rest of the link: a rate
+//! of C - r' after (C T + b' + l) / (C - r'). Here l counts for packets that are passed on whole.
+//! Services in a row add up: latencies add, and the least rate counts; the delay is the sum of
+//! latencies + b / (least rate). The others must be bounded at the port, so the bound is sound
+//! for any traffic with a known bound there. The delays port by port, in order of arrival, may add up
+//! to less. [`row`](super::row) has lesser bounds, for ports that many pairs of nodes share.
 
 /// Bytes to bit-nanoseconds per second: 8 x 10^9.
 pub(super) const SCALE: u128 = 8_000_000_000;
@@ -202,37 +200,10 @@ pub struct Port {
     pub others: Traffic,
 }
 
-/// Bounds of the same delay, ns.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PathDelay {
-    /// Added up port by port.
-    pub port_by_port: Option<u64>,
-    /// With bursts paid once.
-    pub once: Option<u64>,
-}
-
-/// The longest delay of traffic with packets of up to `packet` bytes through ports in a row, each
-/// of which serves in the order of arrival. Lines between them add their own.
+/// The longest delay, in ns, of traffic with packets of up to `packet` bytes through ports in a row.
+/// Lines between them add their own.
 #[must_use]
-pub fn path(traffic: Traffic, packet: u64, ports: &[Port]) -> PathDelay {
-    PathDelay { port_by_port: port_by_port(traffic, ports), once: once(traffic, packet, ports) }
-}
-
-fn port_by_port(traffic: Traffic, ports: &[Port]) -> Option<u64> {
-    let (mut ours, mut total) = (traffic, 0u64);
-    for port in ports {
-        let all = ours.plus(port.others)?;
-        if all.rate > port.rate {
-            return None;
-        }
-        let delay = time(all.burst, port.rate)?.checked_add(port.latency)?;
-        ours = ours.delayed(delay)?;
-        total = total.checked_add(delay)?;
-    }
-    Some(total)
-}
-
-fn once(traffic: Traffic, packet: u64, ports: &[Port]) -> Option<u64> {
+pub fn path(traffic: Traffic, packet: u64, ports: &[Port]) -> Option<u64> {
     let (mut latency, mut rate) = (0u64, u64::MAX);
     for port in ports {
         let left = port.rate.checked_sub(port.others.rate).filter(|left| *left >= traffic.rate && *left > 0)?;

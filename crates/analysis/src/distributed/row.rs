@@ -206,7 +206,7 @@ impl Round<'_> {
         let Shared { rate, latency, cross, .. } = self.ports[port];
         let others = self.users[port].iter().filter(|(other, _)| *other != way);
         let others = others.map(|(other, at)| self.arriving[*other][*at]).try_fold(cross, Traffic::plus)?;
-        delay::path(self.arriving[way][j], self.sent[way].packet, &[Port { rate, latency, others }]).once
+        delay::path(self.arriving[way][j], self.sent[way].packet, &[Port { rate, latency, others }])
     }
 
     /// At a port that serves in order of arrival, for each way.
