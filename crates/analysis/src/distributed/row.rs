@@ -153,8 +153,11 @@ pub fn rows(ways: &[PortPath], sent: &[Sent], ports: &[Shared]) -> Option<Vec<Ro
         let round = Round { ways, sent, ports, users: &users, arriving: &arriving };
         let in_order = |(port, shared): (usize, &Shared)| shared.fifo.then(|| round.at_port_in_order(port)).flatten();
         let in_order: Vec<Option<u64>> = ports.iter().enumerate().map(in_order).collect();
-        let found: Vec<RowDelay> = (0..ways.len()).map(|way| round.row(way, &in_order)).collect::<Option<_>>()?;
+        let mut found: Vec<RowDelay> = (0..ways.len()).map(|way| round.row(way, &in_order)).collect::<Option<_>>()?;
         if found.iter().zip(&known).all(|(row, until)| row.until == *until) {
+            for (way, row) in found.iter_mut().enumerate() {
+                row.once = row.ports.len().checked_sub(1).map_or(Some(0), |last| round.piece(way, 0, last));
+            }
             return Some(found);
         }
         known = found.into_iter().map(|row| row.until).collect();
@@ -180,10 +183,10 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// `in_order`: the delay at each port that serves in order of arrival.
+    /// Without `once`. `in_order`: the delay at each port that serves in order of arrival.
     fn row(&self, way: usize, in_order: &[Option<u64>]) -> Option<RowDelay> {
         let through = &self.ways[way].through;
-        let mut row = RowDelay { once: through.is_empty().then_some(0), ..RowDelay::default() };
+        let mut row = RowDelay::default();
         for (j, port) in through.iter().enumerate() {
             let here = if self.ports[*port].fifo { in_order[*port] } else { self.at_port(way, j, *port) }?;
             let before = |first: usize| if first == 0 { 0 } else { row.until[first - 1] };
@@ -194,9 +197,6 @@ impl Round<'_> {
             }
             row.ports.push(here);
             row.until.push(least);
-        }
-        if !through.is_empty() {
-            row.once = self.piece(way, 0, through.len() - 1);
         }
         Some(row)
     }
