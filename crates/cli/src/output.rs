@@ -254,7 +254,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 }
 
 /// The answer in JSON of a verb that writes files and has nothing else to say.
-pub(crate) fn print_files(files: &[String]) -> Result<(), Failure> {
+pub(crate) fn print_files(files: &[impl Serialize]) -> Result<(), Failure> {
     print_json(&serde_json::json!({ "files": files }))
 }
 

@@ -61,7 +61,7 @@ pub(crate) fn execute(options: &args::Chart, json: bool) -> Outcome {
     };
     options.output.write(&drawn)?;
     if json {
-        print_files(std::slice::from_ref(&options.output.0))?;
+        print_files(&[&options.output.0])?;
     }
     Ok(Status::Yes)
 }

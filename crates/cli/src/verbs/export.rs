@@ -13,7 +13,7 @@ pub(crate) fn execute(options: &args::Export, json: bool) -> Outcome {
     only_one(json, options.output.is_stdout(), "export")?;
     write(options)?;
     if json {
-        print_files(std::slice::from_ref(&options.output.0))?;
+        print_files(&[&options.output.0])?;
     }
     Ok(Status::Yes)
 }

@@ -11,7 +11,7 @@ pub(crate) fn execute(options: &args::Schema, json: bool) -> Outcome {
         .map_err(|error| Failure::trouble(format_args!("cannot write the schema: {error}")))?;
     options.output.write((text + "\n").as_bytes())?;
     if json && !options.output.is_stdout() {
-        print_files(std::slice::from_ref(&options.output.0))?;
+        print_files(&[&options.output.0])?;
     }
     Ok(Status::Yes)
 }
