@@ -4,7 +4,7 @@ use takt_analysis::distributed::network::{NetworkChange, NetworkSizeError, Sized
 use takt_analysis::distributed::shares::Weigh;
 use takt_analysis::{Answer, CheckOptions, CheckReport, TestId, check};
 use takt_model::file::{Document, Edit, parse};
-use takt_model::{ActualDelay, Auto, Bucket, Bytes, Network, Probability, Rate, Span, System};
+use takt_model::{ActualDelay, Auto, Bucket, Bytes, Link, Network, NodeId, Probability, Rate, Span, System};
 
 const TWO: &str = include_str!("systems/put.toml");
 const RECEIVE_TEN: &str = "receive = { period = \"5ms\", wcet = \"1ms\", cost = \"100us\" }";
@@ -283,6 +283,22 @@ fn messages_of_clock_sync_bunch_less_where_their_nodes_are_proven() {
     // Nothing is proven of n0, and so of no node: a request may leave at any time of its period.
     let overloaded = STORE.replacen("wcet = \"20ms\"", "wcet = \"55ms\"", 1);
     assert_eq!(total(&overloaded), 44_978_090);
+}
+
+/// Node b sends no message of a flow, so its link has no bound. The file has the delay of its requests, and the answers
+/// of node a come after them.
+#[test]
+fn answers_about_clocks_bunch_more_where_requests_take_longer() {
+    let clock = "takt = 1\nclock = { sync = { period = \"100ms\", wcet = \"1ms\" } }\n";
+    let total = |delay: Span| {
+        let mut system = system(&TWO.replacen("takt = 1\n", clock, 1));
+        system.nodes.iter_mut().for_each(|node| node.link = Some(Link::at(Rate::from_bps(100_000_000))));
+        let (from, to) = (Some(NodeId(1)), Some(NodeId(0)));
+        system.networks.push(Network { from, to, ..Network::any(Span::ZERO, delay) });
+        size_network(&system, Weigh::Bytes, Span::from_ms(2)).unwrap().total_rate
+    };
+    let [short, long] = [1, 900].map(|ms| total(Span::from_ms(ms)));
+    assert!(long > short, "{long} {short}");
 }
 
 /// Receiving jobs take ten messages at most. So it counts how many messages of `clock.sync` may come at once.

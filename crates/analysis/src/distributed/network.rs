@@ -253,13 +253,15 @@ fn through(system: &System, (from, to): (NodeId, NodeId)) -> Result<&[PortId], N
 
 /// The longest time of a request of `clock.sync` from a node to another, in ns. `None` means no bound. On the path of
 /// a flow the request takes no longer than the flow's messages. On other paths it leaves the link of a node with flows
-/// within `wanted`. The file may have the delay of the rest.
+/// within `wanted`. The file may have the delay of the rest, or of the whole path from a node without flows.
 fn request_delay(system: &System, ways: &[(NodeId, NodeId)], way: (NodeId, NodeId), wanted: Span) -> Option<u64> {
     if ways.contains(&way) {
         return Some(wanted.as_ns());
     }
-    ways.iter().find(|(from, _)| *from == way.0)?;
     let networks = system.networks_between(way.0, way.1);
+    if networks.is_empty() {
+        ways.iter().find(|(from, _)| *from == way.0)?;
+    }
     let longest = networks.iter().try_fold(0, |longest, network| {
         let network = &system.networks[network.index()];
         match network.delay {
