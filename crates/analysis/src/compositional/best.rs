@@ -325,7 +325,7 @@ impl<'a> Finder<'a> {
             }
             self.refusers.push((t, demand));
         }
-        workload.told(demand.met(), supply)
+        workload.decided(demand.met(), supply)
     }
 }
 

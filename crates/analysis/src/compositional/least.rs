@@ -193,11 +193,11 @@ impl Workload<'_> {
             },
             Workload::Edf(tasks) => edf::analyse(tasks, supply).met(),
         };
-        self.told(met, supply)
+        self.decided(met, supply)
     }
 
     /// The same, from what an analysis found. If Θ / Π is the load, busy windows need not end: taken as not enough.
-    pub(crate) fn told(&self, met: Result<bool, Stop>, supply: &Supply) -> Result<bool, Limit> {
+    pub(crate) fn decided(&self, met: Result<bool, Stop>, supply: &Supply) -> Result<bool, Limit> {
         match met {
             Err(_) if self.is_load(supply.period(), supply.budget()) => Ok(false),
             met => met.map_err(Limit::Analysis),
