@@ -67,7 +67,7 @@ use crate::event::{CPUS_MAX, Comm, Context, EventKind, KernelEvent, Pid, SwitchO
 use crate::merge::OtherThreads;
 use define::task_def;
 pub use filter::{Filter, is_like};
-use thread::{Call, Place, Stage, Thread, Threads};
+use thread::{Call, JobState, RunState, Thread, Threads};
 
 /// The number of threads with jobs that are tasks of their own. A later thread takes over the task
 /// of an ended thread of its name, if there is any. So memory stays bounded for recordings of any
@@ -106,17 +106,19 @@ pub fn kinds<'a>(events: impl IntoIterator<Item = &'a str>) -> KindSet {
     let events: BTreeSet<&str> = events.into_iter().collect();
     let has = |names: &[&str]| names.iter().all(|name| events.contains(name));
     let mut kinds = KINDS;
+    let has_jobs = has(&["sched_switch"]);
     let (hard, soft) = (has(&["irq_handler_entry", "irq_handler_exit"]), has(&["softirq_entry", "softirq_exit"]));
-    if !((hard && soft) || ((hard || soft) && !has(&["sched_switch"]))) {
+    let has_interrupts = if has_jobs { hard && soft } else { hard || soft };
+    if !has_interrupts {
         kinds = kinds.without(Kind::IrqEnter).without(Kind::IrqExit);
     }
-    if !has(&["sched_switch"]) {
+    if !has_jobs {
         kinds = kinds.intersection(KindSet::of(&[Kind::IrqEnter, Kind::IrqExit, Kind::Lost]));
     }
     kinds
 }
 
-/// Parameters of a thread, known from elsewhere than its events.
+/// The SCHED_DEADLINE parameters of a thread. Its events do not have them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReservationParams {
     /// Its SCHED_DEADLINE period.
@@ -127,7 +129,7 @@ pub struct ReservationParams {
     pub runtime: Option<Span>,
 }
 
-/// How jobs are told apart.
+/// How jobs are rebuilt.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
     /// The machine whose numbers of system calls the trace has.
@@ -136,10 +138,10 @@ pub struct Options {
     pub monotonic: bool,
     /// Take every sleep as a boundary, whatever the thread calls.
     pub suspensions: bool,
-    /// Which threads.
+    /// The threads and interrupts that the log has.
     pub filter: Filter,
-    /// Known parameters of threads.
-    pub known: BTreeMap<Pid, ReservationParams>,
+    /// The known SCHED_DEADLINE parameters of threads.
+    pub reservations: BTreeMap<Pid, ReservationParams>,
     /// How many CPUs there are; more are added as they appear.
     pub cpus: u32,
 }
@@ -151,7 +153,7 @@ impl Default for Options {
             monotonic: false,
             suspensions: false,
             filter: Filter::default(),
-            known: BTreeMap::new(),
+            reservations: BTreeMap::new(),
             cpus: 1,
         }
     }
@@ -166,26 +168,26 @@ pub struct Rebuilder {
     /// The time of the last event, since `zero`.
     now: Time,
     node: NodeDef,
-    /// CPUs below this are in `node`, and there was an event: none before the first.
-    cpus_met: u32,
+    /// CPUs below this number are in `node`. Zero before the first event.
+    cpus_known: u32,
     threads: Threads,
-    /// Which thread runs on each CPU, where that is known.
+    /// By CPU: the thread that runs on it, if known.
     current: Vec<Option<Pid>>,
     tasks: u32,
     chains: u32,
-    /// Numbers of interrupts in the log, by kind and number.
+    /// By kind and kernel number: the interrupt's number in the log. `None`: the filter excludes it.
     interrupts: BTreeMap<(InterruptKind, u32), Option<u32>>,
-    /// How many of them are told.
-    interrupts_told: u32,
-    /// Every thread is told, and no list of them kept.
+    /// How many interrupts the log defines.
+    interrupts_defined: u32,
+    /// The filter is empty: the log has every thread.
     all: bool,
-    /// Some task has a deadline, so that jobs can be late: what else has the CPUs is told.
+    /// Logs the other threads that have CPUs. `None` while no task has a deadline: no job can be late.
     other_threads: Option<OtherThreads>,
-    /// Threads that took over a task.
-    heirs: u64,
-    /// Threads without jobs, for there are too many.
-    untold: u64,
-    /// Times at which a thread was not where the events before had left it.
+    /// Threads that took over the task of an ended thread.
+    reused_tasks: u64,
+    /// Threads without jobs in the log, because all tasks were taken.
+    threads_left_out: u64,
+    /// Missing switches within jobs.
     gaps: u64,
     /// System calls are recorded.
     calls_seen: bool,
@@ -193,10 +195,10 @@ pub struct Rebuilder {
 }
 
 impl Rebuilder {
-    /// For a trace of which this is known.
+    /// A rebuilder with these options.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        let timed = options.known.values().any(|known| known.deadline.is_some());
+        let timed = options.reservations.values().any(|known| known.deadline.is_some());
         let other_threads = timed.then(|| OtherThreads::new(STREAM));
         let node = NodeDef { name: "local".to_owned(), cpus: options.cpus.max(1), strategy: "kernel".to_owned() };
         Rebuilder {
@@ -205,16 +207,16 @@ impl Rebuilder {
             zero: Time::ZERO,
             now: Time::ZERO,
             node,
-            cpus_met: 0,
+            cpus_known: 0,
             threads: Threads::default(),
             current: Vec::new(),
             tasks: 0,
             chains: 0,
             interrupts: BTreeMap::new(),
-            interrupts_told: 0,
+            interrupts_defined: 0,
             other_threads,
-            heirs: 0,
-            untold: 0,
+            reused_tasks: 0,
+            threads_left_out: 0,
             gaps: 0,
             calls_seen: false,
             unclear_yields: BTreeSet::new(),
@@ -235,118 +237,116 @@ impl Rebuilder {
 
     /// How many threads took over the task of one that had ended ([`TASKS_OWN`]).
     #[must_use]
-    pub fn heirs(&self) -> u64 {
-        self.heirs
+    pub fn reused_tasks(&self) -> u64 {
+        self.reused_tasks
     }
 
-    /// How many threads had jobs that are not told, for [`TASKS_MAX`] had tasks at that time.
+    /// How many threads have no jobs in the log, because [`TASKS_MAX`] threads had tasks.
     #[must_use]
-    pub fn untold(&self) -> u64 {
-        self.untold
+    pub fn threads_left_out(&self) -> u64 {
+        self.threads_left_out
     }
 
-    /// How often a switch must have been made that nobody recorded, within a job ([`Event::Gap`]).
+    /// How many switches within jobs are missing from the events ([`Event::Gap`]).
     #[must_use]
     pub fn gaps(&self) -> u64 {
         self.gaps
     }
 
-    /// How many SCHED_DEADLINE threads yielded or used up their budgets, and nobody knows which,
-    /// for the trace has no system calls.
+    /// How many SCHED_DEADLINE threads yielded or used up their budgets. A trace without system
+    /// calls does not say which of the two.
     #[must_use]
     pub fn unclear_yields(&self) -> usize {
         if self.calls_seen { 0 } else { self.unclear_yields.len() }
     }
 
-    /// SCHED_DEADLINE threads that are told and of whose parameters nothing is known.
+    /// The SCHED_DEADLINE threads in the log whose parameters are unknown.
     #[must_use]
     pub fn unknown_reservations(&self) -> Vec<Pid> {
-        let asks =
-            self.threads.tasks().filter(|(pid, thread)| thread.is_deadline() && !self.options.known.contains_key(pid));
-        asks.map(|(pid, _)| pid).collect()
+        let known = &self.options.reservations;
+        let unknown = self.threads.tasks().filter(|(pid, thread)| thread.is_deadline() && !known.contains_key(pid));
+        unknown.map(|(pid, _)| pid).collect()
     }
 
-    /// Tells these threads, too, and what they fork. They are among those that the filter names.
-    pub fn admit(&mut self, pids: impl IntoIterator<Item = Pid>) {
+    /// Adds these threads, and those that they fork, to the filter.
+    pub fn add_pids(&mut self, pids: impl IntoIterator<Item = Pid>) {
         if !self.all {
             self.options.filter.pids.extend(pids);
         }
     }
 
-    /// Takes in what has become known of a thread.
-    pub fn know(&mut self, pid: Pid, known: ReservationParams, sink: &mut impl Sink) {
-        self.options.known.insert(pid, known);
-        if known.deadline.is_some() && self.other_threads.is_none() {
+    /// Sets the parameters of a thread, and defines its task again.
+    pub fn set_reservation(&mut self, pid: Pid, params: ReservationParams, sink: &mut impl Sink) {
+        self.options.reservations.insert(pid, params);
+        if params.deadline.is_some() && self.other_threads.is_none() {
             self.other_threads = Some(OtherThreads::new(STREAM));
         }
         if let Some(thread) = self.threads.get_mut(pid)
             && let Some(task) = thread.task
         {
-            let def = task_def(thread, Some(&known));
+            let def = task_def(thread, Some(&params));
             sink.define(STREAM, self.now, &Definition::Task(task, def));
         }
     }
 
-    /// Takes the next event; what follows from it goes to `sink`. Events come in the order of time.
+    /// Takes the next event, in the order of time. The resulting events of the log go to `sink`.
     #[inline(always)]
     pub fn event(&mut self, event: &KernelEvent, sink: &mut impl Sink) {
-        if event.cpu >= self.cpus_met {
-            self.meet_cpu(event, sink);
+        if event.cpu >= self.cpus_known {
+            self.add_cpu(event, sink);
         }
         self.now = Time::from_ns(event.time.as_ns().saturating_sub(self.zero.as_ns())).max(self.now);
         match &event.what {
             EventKind::Switch { prev, left, next } => self.switch(event.cpu, prev, *left, next, sink),
             EventKind::Wake { thread, waking, .. } => self.wake(event, thread, *waking, sink),
-            _ => self.other(event, sink),
+            _ => self.other_event(event, sink),
         }
     }
 
-    /// Takes an event that is neither a switch nor a wake-up. Apart from those, which most are:
-    /// they stand where events follow each other then, instead of being called.
+    /// Takes an event that is neither a switch nor a wake-up. It is a function of its own, so that
+    /// the two frequent kinds are inlined into the loop over events.
     #[inline(never)]
-    fn other(&mut self, event: &KernelEvent, sink: &mut impl Sink) {
+    fn other_event(&mut self, event: &KernelEvent, sink: &mut impl Sink) {
         match &event.what {
-            EventKind::SyscallEnter { number, args } => self.enter(event, *number, args, sink),
-            EventKind::SyscallExit { .. } => self.exit(event, sink),
+            EventKind::SyscallEnter { number, args } => self.enter_call(event, *number, args, sink),
+            EventKind::SyscallExit { .. } => self.exit_call(event, sink),
             EventKind::Timer { expires } => self.timer(event, *expires),
-            EventKind::IrqEnter { irq, name } => {
-                if let Some(irq) = self.interrupt(InterruptKind::Hard, *irq, name, sink) {
-                    sink.event(STREAM, self.now, &Event::IrqEnter { irq, cpu: event.cpu });
-                }
-            }
-            EventKind::IrqExit { irq } => {
-                if let Some(irq) = self.interrupt(InterruptKind::Hard, *irq, &Comm::default(), sink) {
-                    sink.event(STREAM, self.now, &Event::IrqExit { irq, cpu: event.cpu });
-                }
-            }
+            EventKind::IrqEnter { irq, name } => self.irq_enter(event.cpu, InterruptKind::Hard, *irq, name, sink),
+            EventKind::IrqExit { irq } => self.irq_exit(event.cpu, InterruptKind::Hard, *irq, sink),
             EventKind::SoftirqEnter { vec } => {
-                if let Some(irq) = self.interrupt(InterruptKind::Soft, *vec, &Comm::default(), sink) {
-                    sink.event(STREAM, self.now, &Event::IrqEnter { irq, cpu: event.cpu });
-                }
+                self.irq_enter(event.cpu, InterruptKind::Soft, *vec, &Comm::NONE, sink);
             }
-            EventKind::SoftirqExit { vec } => {
-                if let Some(irq) = self.interrupt(InterruptKind::Soft, *vec, &Comm::default(), sink) {
-                    sink.event(STREAM, self.now, &Event::IrqExit { irq, cpu: event.cpu });
-                }
-            }
+            EventKind::SoftirqExit { vec } => self.irq_exit(event.cpu, InterruptKind::Soft, *vec, sink),
             EventKind::Fork { parent, child, comm } => self.fork(*parent, *child, *comm),
             EventKind::Rename { pid, comm } => {
                 if let Some(slot) = self.threads.slot(*pid) {
                     self.rename(slot, *comm, sink);
                 }
             }
-            EventKind::Lost { count } => self.lose(count.unwrap_or(0), sink),
+            EventKind::Lost { count } => self.events_lost(count.unwrap_or(0), sink),
             // A thread's end shows when it leaves its CPU for the last time.
             EventKind::Exit { .. } | EventKind::Migrate { .. } | EventKind::SoftirqRaise { .. } | EventKind::Other => {}
             EventKind::Switch { .. } | EventKind::Wake { .. } => {}
         }
     }
 
-    /// The event is the first one, or of a CPU that is not known.
+    fn irq_enter(&mut self, cpu: u32, kind: InterruptKind, number: u32, name: &Comm, sink: &mut impl Sink) {
+        if let Some(irq) = self.interrupt(kind, number, name, sink) {
+            sink.event(STREAM, self.now, &Event::IrqEnter { irq, cpu });
+        }
+    }
+
+    fn irq_exit(&mut self, cpu: u32, kind: InterruptKind, number: u32, sink: &mut impl Sink) {
+        if let Some(irq) = self.interrupt(kind, number, &Comm::NONE, sink) {
+            sink.event(STREAM, self.now, &Event::IrqExit { irq, cpu });
+        }
+    }
+
+    /// The event is the first one, or the first of its CPU.
     #[cold]
     #[inline(never)]
-    fn meet_cpu(&mut self, event: &KernelEvent, sink: &mut impl Sink) {
-        if self.cpus_met == 0 {
+    fn add_cpu(&mut self, event: &KernelEvent, sink: &mut impl Sink) {
+        if self.cpus_known == 0 {
             self.zero = event.time;
         }
         self.now = Time::from_ns(event.time.as_ns().saturating_sub(self.zero.as_ns())).max(self.now);
@@ -354,7 +354,7 @@ impl Rebuilder {
             self.node.cpus = event.cpu + 1;
             sink.define(STREAM, self.now, &Definition::Node(NODE, self.node.clone()));
         }
-        self.cpus_met = self.node.cpus;
+        self.cpus_known = self.node.cpus;
     }
 
     #[inline(always)]
@@ -373,13 +373,13 @@ impl Rebuilder {
         if let Some(current) = current
             && current != prev.pid
         {
-            self.lose_events_of(current, sink);
+            self.switch_out_missing(current, sink);
         }
         if prev.pid != 0 {
-            self.leave(cpu, prev, left, next, sink);
+            self.switch_out(cpu, prev, left, next, sink);
         }
         if next.pid != 0 {
-            self.arrive(cpu, next, sink);
+            self.switch_in(cpu, next, sink);
         }
         if self.other_threads.is_some() {
             self.occupy(cpu, next, sink);
@@ -391,14 +391,13 @@ impl Rebuilder {
     #[inline(never)]
     fn occupy(&mut self, cpu: u32, next: &KernelThread, sink: &mut impl Sink) {
         let works = next.pid != 0
-            && self.threads.get_mut(next.pid).is_some_and(|thread| matches!(thread.stage, Stage::Started));
+            && self.threads.get_mut(next.pid).is_some_and(|thread| matches!(thread.job_state, JobState::Started));
         if let Some(other_threads) = self.other_threads.as_mut().filter(|_| !works) {
             other_threads.got(cpu, next).iter().for_each(|line| line.write_to(STREAM, self.now, sink));
         }
     }
 
-    /// `pid` is the first known thread on the CPU. Returns the thread before it, if the CPU had
-    /// been met.
+    /// `pid` is the first known thread on the CPU. Returns the thread before it, if there was any.
     #[cold]
     fn first_on(&mut self, cpu: u32, pid: Pid) -> Option<Pid> {
         let at = cpu as usize;
@@ -408,39 +407,39 @@ impl Rebuilder {
         self.current.get_mut(at)?.replace(pid)
     }
 
-    /// A thread should be on a CPU and is not: some of its events are missing.
+    /// A thread should be on a CPU and is not: the switch from it is missing.
     #[cold]
-    fn lose_events_of(&mut self, pid: Pid, sink: &mut impl Sink) {
+    fn switch_out_missing(&mut self, pid: Pid, sink: &mut impl Sink) {
         if let Some(thread) = self.threads.get_mut(pid) {
             thread.forget();
-            if thread.next > 0 {
+            if thread.next_number > 0 {
                 self.gaps += 1;
                 sink.event(STREAM, self.now, &Event::Gap { job: thread.job });
             }
         }
     }
 
-    /// A thread leaves a CPU without a recorded switch to it. It got the CPU after its wake-up.
+    /// A thread leaves a CPU, and the switch to it is missing. It got the CPU after its wake-up.
     #[cold]
-    fn got_cpu_unseen(&mut self, slot: usize, sink: &mut impl Sink) {
+    fn switch_in_missing(&mut self, slot: usize, sink: &mut impl Sink) {
         let thread = self.threads.at(slot);
-        if let (Place::Asleep, Stage::Between { since }) = (thread.place, thread.stage) {
+        if let (RunState::Asleep, JobState::Between { since }) = (thread.run_state, thread.job_state) {
             self.release_unwoken(slot, since, sink);
         }
         let thread = self.threads.at(slot);
-        if let Stage::Released | Stage::Started = thread.stage {
-            thread.stage = Stage::Started;
+        if let JobState::Released | JobState::Started = thread.job_state {
+            thread.job_state = JobState::Started;
             self.gaps += 1;
             sink.event(STREAM, self.now, &Event::Gap { job: thread.job });
         }
     }
 
-    /// The thread of an event, new if its id is unknown, and its slot.
+    /// The thread of an event and its slot. Adds a thread with an unknown id.
     #[inline(always)]
-    fn meet(&mut self, seen: &KernelThread, sink: &mut impl Sink) -> (usize, &mut Thread) {
-        let mut slot = self.threads.meet(seen);
+    fn thread_of(&mut self, seen: &KernelThread, sink: &mut impl Sink) -> (usize, &mut Thread) {
+        let mut slot = self.threads.slot_or_add(seen);
         if self.threads.at(slot).comm != seen.comm {
-            slot = self.meet_by_other_name(slot, seen, sink);
+            slot = self.thread_of_other_name(slot, seen, sink);
         }
         let thread = self.threads.at(slot);
         if let Some(prio) = seen.prio {
@@ -449,27 +448,27 @@ impl Rebuilder {
         (slot, thread)
     }
 
-    /// A thread's id has another name. A thread on its CPU may have renamed itself. Without a CPU
+    /// An event has another name for a thread's id. A thread on its CPU may have renamed itself. Without a CPU
     /// it cannot: the id most likely belongs to a new thread, and the end of the old one was not
     /// recorded.
     #[cold]
-    fn meet_by_other_name(&mut self, slot: usize, seen: &KernelThread, sink: &mut impl Sink) -> usize {
+    fn thread_of_other_name(&mut self, slot: usize, seen: &KernelThread, sink: &mut impl Sink) -> usize {
         let thread = self.threads.at(slot);
-        if thread.task.is_none() || thread.place == Place::Running || thread.comm == Comm::NONE {
+        if thread.task.is_none() || thread.run_state == RunState::Running || thread.comm == Comm::NONE {
             self.rename(slot, seen.comm, sink);
             return slot;
         }
-        if let Stage::Released | Stage::Started = thread.stage {
+        if let JobState::Released | JobState::Started = thread.job_state {
             self.gaps += 1;
             sink.event(STREAM, self.now, &Event::Gap { job: thread.job });
         }
         self.threads.remove(seen.pid);
-        self.options.known.remove(&seen.pid);
-        self.threads.meet(seen)
+        self.options.reservations.remove(&seen.pid);
+        self.threads.slot_or_add(seen)
     }
 
     #[inline(always)]
-    fn leave(
+    fn switch_out(
         &mut self,
         cpu: u32,
         prev: &KernelThread,
@@ -479,17 +478,17 @@ impl Rebuilder {
     ) {
         let now = self.now;
         let suspensions = self.options.suspensions;
-        let (slot, mut thread) = self.meet(prev, sink);
-        if matches!(thread.place, Place::Ready | Place::Asleep) {
-            self.got_cpu_unseen(slot, sink);
+        let (slot, mut thread) = self.thread_of(prev, sink);
+        if matches!(thread.run_state, RunState::Ready | RunState::Asleep) {
+            self.switch_in_missing(slot, sink);
             thread = self.threads.at(slot);
         }
-        let open = thread.stage == Stage::Started;
+        let open = thread.job_state == JobState::Started;
         let job = thread.job;
         let mut unclear = false;
         match left {
             SwitchOutState::Ready if thread.yields() => {
-                thread.place = Place::Ready;
+                thread.run_state = RunState::Ready;
                 if open {
                     sink.event(STREAM, now, &Event::Block { job, cpu });
                     if !thread.is_deadline() {
@@ -497,10 +496,10 @@ impl Rebuilder {
                     }
                 }
             }
-            // On its way back to the program the kernel takes the CPU by an ordinary call of the
-            // scheduler: most threads that are preempted leave like that.
+            // The kernel preempts most threads by an ordinary call of the scheduler, on the way
+            // back to the program. So they leave as `Ready`.
             SwitchOutState::Preempted | SwitchOutState::Ready => {
-                thread.place = Place::Ready;
+                thread.run_state = RunState::Ready;
                 let throttled = thread.is_throttled(next);
                 if open && throttled {
                     sink.event(STREAM, now, &Event::Block { job, cpu });
@@ -511,21 +510,21 @@ impl Rebuilder {
             }
             SwitchOutState::Blocked | SwitchOutState::Held => {
                 let boundary = left == SwitchOutState::Blocked && thread.blocks_at_boundary(suspensions);
-                thread.place = Place::Asleep;
+                thread.run_state = RunState::Asleep;
                 if open && boundary {
                     sink.event(STREAM, now, &Event::Complete { job, cpu });
-                    thread.stage = Stage::Between { since: now };
+                    thread.job_state = JobState::Between { since: now };
                 } else if open {
                     sink.event(STREAM, now, &Event::Block { job, cpu });
-                } else if thread.stage == Stage::Partial && boundary {
-                    thread.stage = Stage::Between { since: now };
+                } else if thread.job_state == JobState::Partial && boundary {
+                    thread.job_state = JobState::Between { since: now };
                 }
             }
             SwitchOutState::Ended => {
                 if open {
                     sink.event(STREAM, now, &Event::Complete { job, cpu });
                 }
-                self.bury(prev.pid);
+                self.remove_thread(prev.pid);
                 return;
             }
         }
@@ -534,68 +533,68 @@ impl Rebuilder {
             self.unclear_yields.insert(prev.pid);
         }
         if woken {
-            self.leave_woken(slot, sink);
+            self.switch_out_woken(slot, sink);
         }
     }
 
-    /// A thread has ended: its id will be another one's.
-    fn bury(&mut self, pid: Pid) {
+    /// A thread has ended. Another thread may get its id.
+    fn remove_thread(&mut self, pid: Pid) {
         self.threads.remove(pid);
-        self.options.known.remove(&pid);
+        self.options.reservations.remove(&pid);
         self.options.filter.pids.remove(&pid);
     }
 
     #[inline(always)]
-    fn arrive(&mut self, cpu: u32, next: &KernelThread, sink: &mut impl Sink) {
+    fn switch_in(&mut self, cpu: u32, next: &KernelThread, sink: &mut impl Sink) {
         let now = self.now;
-        let (slot, mut thread) = self.meet(next, sink);
-        if thread.place != Place::Ready || thread.yielded {
-            self.arrive_unready(slot, next.pid, sink);
+        let (slot, mut thread) = self.thread_of(next, sink);
+        if thread.run_state != RunState::Ready || thread.yielded {
+            self.switch_in_unready(slot, next.pid, sink);
             thread = self.threads.at(slot);
             thread.woken = None;
         }
-        thread.place = Place::Running;
+        thread.run_state = RunState::Running;
         let job = thread.job;
-        match thread.stage {
-            Stage::Released => {
+        match thread.job_state {
+            JobState::Released => {
                 sink.event(STREAM, now, &Event::Start { job, cpu });
-                (thread.stage, thread.started) = (Stage::Started, now);
+                (thread.job_state, thread.started) = (JobState::Started, now);
             }
-            Stage::Started => {
+            JobState::Started => {
                 if thread.cpu != cpu {
                     sink.event(STREAM, now, &Event::Migrate { job, from: thread.cpu, to: cpu });
                 }
                 sink.event(STREAM, now, &Event::Resume { job, cpu });
             }
-            Stage::Partial | Stage::Between { .. } => {}
+            JobState::Partial | JobState::Between { .. } => {}
         }
         thread.cpu = cpu;
     }
 
-    /// A thread gets a CPU, and was not known to want one, or yielded before.
+    /// A thread gets a CPU although it was not ready by its events, or it yielded before.
     #[cold]
-    fn arrive_unready(&mut self, slot: usize, pid: Pid, sink: &mut impl Sink) {
+    fn switch_in_unready(&mut self, slot: usize, pid: Pid, sink: &mut impl Sink) {
         let thread = self.threads.at(slot);
-        match (thread.place, thread.stage) {
-            // Nobody recorded that it was woken, or a yield's end is not told.
-            (Place::Asleep, Stage::Between { since }) => self.release_unwoken(slot, since, sink),
-            (Place::Ready, Stage::Between { since }) if thread.yielded => {
+        match (thread.run_state, thread.job_state) {
+            // Its wake-up is missing. The end of a yield has no event.
+            (RunState::Asleep, JobState::Between { since }) => self.release_unwoken(slot, since, sink),
+            (RunState::Ready, JobState::Between { since }) if thread.yielded => {
                 self.release(slot, self.now, Some(since), sink);
             }
-            (Place::Asleep, Stage::Started) => sink.event(STREAM, self.now, &Event::Wake { job: thread.job }),
-            // It left another CPU, and nobody said so.
-            (Place::Running, _) => self.lose_events_of(pid, sink),
+            (RunState::Asleep, JobState::Started) => sink.event(STREAM, self.now, &Event::Wake { job: thread.job }),
+            // The switch from its other CPU is missing.
+            (RunState::Running, _) => self.switch_out_missing(pid, sink),
             _ => {}
         }
     }
 
-    fn enter(&mut self, event: &KernelEvent, number: i64, args: &[u64; 6], sink: &mut impl Sink) {
+    fn enter_call(&mut self, event: &KernelEvent, number: i64, args: &[u64; 6], sink: &mut impl Sink) {
         if event.pid == 0 || self.options.suspensions {
             return;
         }
         let now = self.now;
         let thread = self.threads.get_or_add(event.pid);
-        if thread.found_on(event.cpu) {
+        if thread.mark_running(event.cpu) {
             self.gaps += 1;
             sink.event(STREAM, now, &Event::Gap { job: thread.job });
         }
@@ -606,31 +605,31 @@ impl Rebuilder {
         (thread.calls_seen, self.calls_seen) = (true, true);
         thread.last_class = class;
         (thread.timer, thread.woken) = (None, None);
-        // timerfd and eventfd are read in eights.
-        let reads = (class == Class::Take && args[2] == 8).then_some(args[0]);
+        // A read of a timerfd or an eventfd has eight bytes.
+        let read_fd = (class == Class::Take && args[2] == 8).then_some(args[0]);
         let always = match class {
             Class::Sleep | Class::Wait => true,
             Class::Yield => thread.is_deadline(),
-            Class::Take => reads.is_some() && reads == thread.reads,
+            Class::Take => read_fd.is_some() && read_fd == thread.blocked_read_fd,
             Class::Sync | Class::Restart | Class::Other => false,
         };
-        thread.call = Some(Call { class, reads, entered: now });
-        thread.waits |= matches!(class, Class::Sleep | Class::Wait);
+        thread.call = Some(Call { class, read_fd, entered: now });
+        thread.waits_for_events |= matches!(class, Class::Sleep | Class::Wait);
         if !always {
             return;
         }
         thread.yielded = class == Class::Yield;
-        match thread.stage {
-            Stage::Started => {
+        match thread.job_state {
+            JobState::Started => {
                 sink.event(STREAM, now, &Event::Complete { job: thread.job, cpu: event.cpu });
-                thread.stage = Stage::Between { since: now };
+                thread.job_state = JobState::Between { since: now };
             }
-            Stage::Partial => thread.stage = Stage::Between { since: now },
-            Stage::Between { .. } | Stage::Released => {}
+            JobState::Partial => thread.job_state = JobState::Between { since: now },
+            JobState::Between { .. } | JobState::Released => {}
         }
     }
 
-    fn exit(&mut self, event: &KernelEvent, sink: &mut impl Sink) {
+    fn exit_call(&mut self, event: &KernelEvent, sink: &mut impl Sink) {
         if event.pid == 0 || self.options.suspensions {
             return;
         }
@@ -638,17 +637,17 @@ impl Rebuilder {
         let thread = self.threads.at(slot);
         let (call, woken) = (thread.call.take(), thread.woken.take());
         thread.calls_seen = true;
-        let slept = thread.place == Place::Asleep;
-        if let (Stage::Between { .. }, Some(woken)) = (thread.stage, woken) {
+        let slept = thread.run_state == RunState::Asleep;
+        if let (JobState::Between { .. }, Some(woken)) = (thread.job_state, woken) {
             self.release_woken(slot, woken, sink);
-        } else if let Stage::Between { since } = thread.stage
+        } else if let JobState::Between { since } = thread.job_state
             && (slept || call.is_some())
         {
             // A sleep that did not block: the arrival is its time, which had passed. Another call
             // that did not block: its event came at some time since the job before began.
             let (arrival, earliest) = match (call, thread.timer.take()) {
                 (Some(Call { class: Class::Sleep, .. }), Some(timer)) => (timer, None),
-                // It did block, and nobody recorded how it came back.
+                // It did block, and its wake-up is missing.
                 _ if slept => (self.now, Some(since)),
                 (Some(Call { class: Class::Sleep, .. }), None) => (self.now, None),
                 (Some(Call { class: Class::Yield, .. }) | None, _) => (self.now, Some(since)),
@@ -657,12 +656,12 @@ impl Rebuilder {
             self.release(slot, arrival, earliest, sink);
         }
         let thread = self.threads.at(slot);
-        if thread.found_on(event.cpu) {
+        if thread.mark_running(event.cpu) {
             self.gaps += 1;
             sink.event(STREAM, self.now, &Event::Gap { job: thread.job });
         }
-        if thread.stage == Stage::Released {
-            (thread.stage, thread.started) = (Stage::Started, self.now);
+        if thread.job_state == JobState::Released {
+            (thread.job_state, thread.started) = (JobState::Started, self.now);
             sink.event(STREAM, self.now, &Event::Start { job: thread.job, cpu: event.cpu });
         }
     }
@@ -683,22 +682,22 @@ impl Rebuilder {
 
     fn fork(&mut self, parent: Pid, child: Pid, comm: Comm) {
         // The number may have been another thread's.
-        self.bury(child);
+        self.remove_thread(child);
         if self.options.filter.pids.contains(&parent) {
             self.options.filter.pids.insert(child);
         }
-        let slot = self.threads.meet(&KernelThread { pid: child, comm, prio: None });
-        self.threads.at(slot).place = Place::Ready;
+        let slot = self.threads.slot_or_add(&KernelThread { pid: child, comm, prio: None });
+        self.threads.at(slot).run_state = RunState::Ready;
     }
 
     #[cold]
     fn rename(&mut self, slot: usize, comm: Comm, sink: &mut impl Sink) {
         let thread = self.threads.at(slot);
         thread.comm = comm;
-        thread.passed_over = false;
+        thread.ignored = false;
         if let Some(task) = thread.task {
-            let def = task_def(thread, self.options.known.get(&thread.pid));
-            self.threads.name(task, slot);
+            let def = task_def(thread, self.options.reservations.get(&thread.pid));
+            self.threads.set_task_name(task, slot);
             sink.define(STREAM, self.now, &Definition::Task(task, def));
         }
         let pid = self.threads.at(slot).pid;
@@ -707,9 +706,9 @@ impl Rebuilder {
         }
     }
 
-    /// Events are missing: nobody knows what became of any open job.
+    /// Events are missing: the state of every open job is unknown.
     #[cold]
-    fn lose(&mut self, count: u64, sink: &mut impl Sink) {
+    fn events_lost(&mut self, count: u64, sink: &mut impl Sink) {
         for thread in self.threads.iter_mut() {
             thread.forget();
         }

@@ -3,19 +3,19 @@
 use takt_log::{ChainDef, Definition, InterruptDef, InterruptKind, Sink, TaskDef, ThreadClass};
 use takt_model::TaskId;
 
-use super::thread::{PRIO_UNKNOWN, Stage, Thread};
+use super::thread::{JobState, PRIO_UNKNOWN, Thread};
 use super::{NODE, Rebuilder, ReservationParams, STREAM, TASKS_MAX, TASKS_OWN};
 use crate::event::Comm;
 use crate::merge::interrupt_name;
 
 impl Rebuilder {
-    /// The thread's task, defined where it is new; `None` where the thread is not told.
+    /// The thread's task. A new task is defined. `None` if the log does not have the thread.
     #[inline]
     pub(super) fn task(&mut self, slot: usize, sink: &mut impl Sink) -> Option<TaskId> {
         let thread = self.threads.at(slot);
         match thread.task {
             Some(task) => Some(task),
-            None if thread.passed_over => None,
+            None if thread.ignored => None,
             None => self.define_task(slot, sink),
         }
     }
@@ -28,12 +28,12 @@ impl Rebuilder {
         let left = match tasks {
             _ if !admitted => None,
             ..TASKS_OWN => None,
-            TASKS_OWN..TASKS_MAX => self.threads.left_by(&comm),
-            _ => self.threads.left_by(&comm).or_else(|| self.threads.left_by_anyone()),
+            TASKS_OWN..TASKS_MAX => self.threads.take_orphan(&comm),
+            _ => self.threads.take_orphan(&comm).or_else(|| self.threads.take_any_orphan()),
         };
         let thread = self.threads.at(slot);
         let task = if let Some(left) = left {
-            self.heirs += 1;
+            self.reused_tasks += 1;
             let task = left.task;
             thread.take_over(left);
             task
@@ -43,13 +43,13 @@ impl Rebuilder {
             (thread.task, thread.job.task) = (Some(task), task);
             task
         } else {
-            self.untold += u64::from(admitted);
-            thread.passed_over = true;
-            thread.stage = Stage::Partial;
+            self.threads_left_out += u64::from(admitted);
+            thread.ignored = true;
+            thread.job_state = JobState::Partial;
             return None;
         };
-        let def = task_def(thread, self.options.known.get(&pid));
-        self.threads.name(task, slot);
+        let def = task_def(thread, self.options.reservations.get(&pid));
+        self.threads.set_task_name(task, slot);
         sink.define(STREAM, self.now, &Definition::Task(task, def));
         Some(task)
     }
@@ -59,7 +59,7 @@ impl Rebuilder {
         let thread = self.threads.at(slot);
         let (id, other) = match &thread.chain {
             Some((_, path)) if *path == thread.path || path.is_empty() => return,
-            // It is reached on several ways.
+            // Several paths lead to it.
             Some((id, _)) => (*id, true),
             None => (self.chains, false),
         };
@@ -93,10 +93,10 @@ impl Rebuilder {
     #[cold]
     fn define_interrupt(&mut self, kind: InterruptKind, number: u32, name: &Comm, sink: &mut impl Sink) -> Option<u32> {
         let name = interrupt_name(kind, number, name);
-        let id = self.options.filter.admits_interrupt(&name).then_some(self.interrupts_told);
+        let id = self.options.filter.admits_interrupt(&name).then_some(self.interrupts_defined);
         self.interrupts.insert((kind, number), id);
         let id = id?;
-        self.interrupts_told += 1;
+        self.interrupts_defined += 1;
         sink.define(STREAM, self.now, &Definition::Interrupt(id, InterruptDef { name, node: NODE, kind }));
         Some(id)
     }

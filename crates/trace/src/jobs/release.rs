@@ -4,13 +4,13 @@
 use takt_log::{Event, JobKey, Parent, Sink};
 use takt_model::{Span, Time};
 
-use super::thread::{Place, Stage, Woken};
+use super::thread::{JobState, RunState, Wakeup};
 use super::{Rebuilder, STREAM};
 use crate::event::{Context, KernelEvent, Pid, Thread as KernelThread, Waking};
 
-/// A thread that is no longer ready leaves its CPU within this time. A wake-up in between makes it
-/// ready again.
-const SETTLES: Span = Span::from_us(100);
+/// The longest time from the end of a thread's readiness until it leaves its CPU. A wake-up in
+/// between makes it ready again.
+const LEAVE_TIME_MAX: Span = Span::from_us(100);
 
 impl Rebuilder {
     #[inline(always)]
@@ -21,25 +21,25 @@ impl Rebuilder {
         let waker = (event.context == Context::Thread && event.pid != 0 && event.pid != seen.pid).then_some(event.pid);
         let now = self.now;
         if waking == Waking::New {
-            self.begin(seen, sink);
+            self.thread_created(seen, sink);
             return;
         }
-        let (slot, thread) = self.meet(seen, sink);
-        let released = match thread.place {
-            Place::Asleep if thread.woken.is_some() => {
+        let (slot, thread) = self.thread_of(seen, sink);
+        let released = match thread.run_state {
+            RunState::Asleep if thread.woken.is_some() => {
                 self.wake_again(slot, waking, waker, sink);
                 false
             }
-            Place::Asleep => self.mark_ready(slot, sink),
-            Place::Unknown => {
-                thread.place = Place::Ready;
+            RunState::Asleep => self.mark_ready(slot, sink),
+            RunState::Unknown => {
+                thread.run_state = RunState::Ready;
                 false
             }
-            Place::Running => {
+            RunState::Running => {
                 self.wake_running(slot, event.cpu, waking, waker, sink);
                 false
             }
-            Place::Ready => false,
+            RunState::Ready => false,
         };
         if released {
             self.release_at_wake(slot, now, waker, sink);
@@ -60,13 +60,13 @@ impl Rebuilder {
             return;
         }
         let spent = cpu == thread.cpu;
-        let between = matches!(thread.stage, Stage::Between { .. });
-        let parent = if between { self.parent(slot, waker, sink) } else { None };
-        self.threads.at(slot).woken = Some(Woken { at, waker, parent, spent });
+        let between = matches!(thread.job_state, JobState::Between { .. });
+        let parent = if between { self.link_to_waker(slot, waker, sink) } else { None };
+        self.threads.at(slot).woken = Some(Wakeup { at, waker, parent, spent });
     }
 
-    /// A sleeping thread is woken that was also woken when it went to sleep. Either this event puts
-    /// it into a queue for the earlier wake-up, or the earlier wake-up is spent.
+    /// A sleeping thread is woken. It was also woken while it went to sleep. Either this event queues
+    /// it for the earlier wake-up, or the earlier wake-up is spent.
     #[cold]
     fn wake_again(&mut self, slot: usize, waking: Waking, waker: Option<Pid>, sink: &mut impl Sink) {
         let before = self.threads.at(slot).woken.take();
@@ -83,65 +83,65 @@ impl Rebuilder {
     /// the thread was on its way to sleep and is ready again. If it sleeps, the wake-up may have
     /// come when it was no longer ready and still had its CPU. Its next event decides.
     #[cold]
-    pub(super) fn leave_woken(&mut self, slot: usize, sink: &mut impl Sink) {
+    pub(super) fn switch_out_woken(&mut self, slot: usize, sink: &mut impl Sink) {
         let now = self.now;
         let thread = self.threads.at(slot);
         let Some(woken) = thread.woken.take() else { return };
-        let between = matches!(thread.stage, Stage::Between { .. });
-        match thread.place {
-            Place::Asleep if !woken.spent && now.saturating_since(woken.at) <= SETTLES => {
-                let parent = if between { woken.parent.or(self.parent(slot, woken.waker, sink)) } else { None };
-                self.threads.at(slot).woken = Some(Woken { parent, ..woken });
+        let between = matches!(thread.job_state, JobState::Between { .. });
+        match thread.run_state {
+            RunState::Asleep if !woken.spent && now.saturating_since(woken.at) <= LEAVE_TIME_MAX => {
+                let parent = if between { woken.parent.or(self.link_to_waker(slot, woken.waker, sink)) } else { None };
+                self.threads.at(slot).woken = Some(Wakeup { parent, ..woken });
             }
-            Place::Ready if between => self.release_woken(slot, woken, sink),
+            RunState::Ready if between => self.release_woken(slot, woken, sink),
             _ => {}
         }
     }
 
     /// A thread begins. It has no job before its first boundary.
     #[cold]
-    fn begin(&mut self, seen: &KernelThread, sink: &mut impl Sink) {
+    fn thread_created(&mut self, seen: &KernelThread, sink: &mut impl Sink) {
         if self.threads.get_mut(seen.pid).is_some_and(|thread| thread.task.is_some()) {
             // Its id belonged to a thread whose end was not recorded.
             self.threads.remove(seen.pid);
-            self.options.known.remove(&seen.pid);
+            self.options.reservations.remove(&seen.pid);
         }
-        let (_, thread) = self.meet(seen, sink);
+        let (_, thread) = self.thread_of(seen, sink);
         thread.forget();
-        thread.place = Place::Ready;
+        thread.run_state = RunState::Ready;
     }
 
-    /// A sleeping thread was woken; says whether that releases its next job.
+    /// A sleeping thread was woken. Returns whether this releases its next job.
     #[inline(always)]
     fn mark_ready(&mut self, slot: usize, sink: &mut impl Sink) -> bool {
         let thread = self.threads.at(slot);
-        thread.place = Place::Ready;
-        if thread.stage == Stage::Started {
+        thread.run_state = RunState::Ready;
+        if thread.job_state == JobState::Started {
             sink.event(STREAM, self.now, &Event::Wake { job: thread.job });
         }
-        matches!(thread.stage, Stage::Between { .. })
+        matches!(thread.job_state, JobState::Between { .. })
     }
 
-    /// Releases the next job of a thread that is woken at `at`, now.
+    /// Releases the next job of a thread that is woken now, at `at`.
     #[inline(always)]
     fn release_at_wake(&mut self, slot: usize, at: Time, waker: Option<Pid>, sink: &mut impl Sink) {
-        // Woken before its time: by a signal.
+        // A signal woke it before its timer's expiry.
         let timer = self.threads.at(slot).timer.take().filter(|timer| *timer <= at);
-        let parent = if timer.is_none() { self.parent(slot, waker, sink) } else { None };
-        self.release_here(slot, timer.unwrap_or(at), None, parent, sink);
+        let parent = if timer.is_none() { self.link_to_waker(slot, waker, sink) } else { None };
+        self.release_inlined(slot, timer.unwrap_or(at), None, parent, sink);
     }
 
-    /// The same of one that was woken a moment ago.
+    /// Releases the next job of a thread that was woken shortly before.
     #[cold]
-    pub(super) fn release_woken(&mut self, slot: usize, woken: Woken, sink: &mut impl Sink) {
+    pub(super) fn release_woken(&mut self, slot: usize, woken: Wakeup, sink: &mut impl Sink) {
         let timer = self.threads.at(slot).timer.take().filter(|timer| *timer <= woken.at);
         let parent = woken.parent.filter(|_| timer.is_none());
-        self.release_here(slot, timer.unwrap_or(woken.at), None, parent, sink);
+        self.release_inlined(slot, timer.unwrap_or(woken.at), None, parent, sink);
     }
 
     /// Puts the thread's next job behind the open job of `waker`, if it has one.
     #[inline(always)]
-    fn parent(&mut self, slot: usize, waker: Option<Pid>, sink: &mut impl Sink) -> Option<Parent> {
+    fn link_to_waker(&mut self, slot: usize, waker: Option<Pid>, sink: &mut impl Sink) -> Option<Parent> {
         let waker = waker?;
         let task = self.task(slot, sink)?;
         self.threads.link(waker, slot, task)
@@ -162,16 +162,15 @@ impl Rebuilder {
         }
     }
 
-    /// Releases the thread's next job; it arrived at `arrival`, or between `earliest` and that.
+    /// Releases the thread's next job. It arrived at `arrival`, or between `earliest` and `arrival`.
     #[inline(never)]
     pub(super) fn release(&mut self, slot: usize, arrival: Time, earliest: Option<Time>, sink: &mut impl Sink) {
-        self.release_here(slot, arrival, earliest, None, sink);
+        self.release_inlined(slot, arrival, earliest, None, sink);
     }
 
-    /// [`Rebuilder::release`], inlined; the job follows `parent`, which [`Rebuilder::parent`]
-    /// found.
+    /// [`Rebuilder::release`], inlined. The job follows `parent` of [`Rebuilder::link_to_waker`].
     #[inline(always)]
-    fn release_here(
+    fn release_inlined(
         &mut self,
         slot: usize,
         arrival: Time,
@@ -185,12 +184,12 @@ impl Rebuilder {
             self.define_chain(slot, task, sink);
         }
         let thread = self.threads.at(slot);
-        let job = JobKey { task, number: thread.next };
+        let job = JobKey { task, number: thread.next_number };
         thread.job = job;
         let arrival = arrival.max(thread.arrival).min(now);
-        thread.next += 1;
+        thread.next_number += 1;
         let earliest = earliest.map(|earliest| earliest.max(thread.arrival)).filter(|earliest| *earliest < arrival);
-        (thread.arrival, thread.stage, thread.yielded) = (earliest.unwrap_or(arrival), Stage::Released, false);
+        (thread.arrival, thread.job_state, thread.yielded) = (earliest.unwrap_or(arrival), JobState::Released, false);
         if parent.is_none() {
             thread.start_chain(arrival);
         }

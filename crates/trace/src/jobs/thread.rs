@@ -10,51 +10,49 @@ use crate::event::{Comm, Pid, Thread as KernelThread};
 
 /// Pids below this are found by index; the kernel gives none beyond it.
 const PIDS: Pid = 1 << 22;
-/// A longer chain starts anew.
+/// The most hops of a chain. The next job starts a new chain.
 const HOPS_MAX: usize = 16;
-/// From this priority on threads are of no real-time class.
+/// Threads of real-time classes have kernel priorities below this.
 const REAL_TIME: i32 = 100;
 /// The priority of a thread whose priority is unknown: not a real-time one.
 pub(super) const PRIO_UNKNOWN: i32 = i32::MAX;
-/// No thread.
+/// The slot of no thread.
 const NONE: u32 = u32::MAX;
 
+/// The threads that share a task, one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum ThreadMatching {
-    /// One thread's.
+pub(super) enum TaskSharing {
+    /// One thread alone.
     #[default]
     One,
-    /// Threads of this name, one after the other.
-    Namesakes,
-    /// Any threads, one after the other.
-    Anyone,
+    /// Threads of one name.
+    SameName,
+    /// Any threads.
+    All,
 }
 
 /// A task of a thread that has ended. Another thread may take it over.
 #[derive(Debug)]
 pub(super) struct OrphanedTask {
     pub(super) task: TaskId,
-    pub(super) whose: ThreadMatching,
-    pub(super) next: u64,
+    pub(super) sharing: TaskSharing,
+    pub(super) next_number: u64,
     chain: Option<(u32, Vec<TaskId>)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum RunState {
     Unknown,
     Running,
-    /// It wants a CPU.
     Ready,
-    /// It waits for something other than a CPU.
     Asleep,
 }
 
-/// How far its job is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
-    /// It works, and the beginning was not recorded: no job.
+pub(super) enum JobState {
+    /// The thread works, and the start of the work was not recorded. This is no job.
     Partial,
-    /// Its last job completed then, and the next one is not released.
+    /// The last job completed at `since`, and the next one is not released.
     Between {
         since: Time,
     },
@@ -63,12 +61,12 @@ pub(super) enum Stage {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Woken {
+pub(super) struct Wakeup {
     pub(super) at: Time,
     pub(super) waker: Option<Pid>,
-    /// The job that its next job follows, where the waker had one.
+    /// The open job of the waker, which the released job follows.
     pub(super) parent: Option<Parent>,
-    /// It only kept the thread from going to sleep; a later sleep needs another wake-up.
+    /// It only kept the thread from going to sleep. Another wake-up ends the next sleep.
     pub(super) spent: bool,
 }
 
@@ -76,7 +74,7 @@ pub(super) struct Woken {
 pub(super) struct Call {
     pub(super) class: Class,
     /// The descriptor of a read of eight bytes.
-    pub(super) reads: Option<u64>,
+    pub(super) read_fd: Option<u64>,
     pub(super) entered: Time,
 }
 
@@ -86,39 +84,38 @@ pub(super) struct Thread {
     pub(super) comm: Comm,
     pub(super) prio: i32,
     pub(super) task: Option<TaskId>,
-    pub(super) whose: ThreadMatching,
-    /// The log leaves it out.
-    pub(super) passed_over: bool,
-    pub(super) place: Place,
-    pub(super) stage: Stage,
-    pub(super) next: u64,
+    pub(super) sharing: TaskSharing,
+    /// The log does not have it.
+    pub(super) ignored: bool,
+    pub(super) run_state: RunState,
+    pub(super) job_state: JobState,
+    pub(super) next_number: u64,
     pub(super) job: JobKey,
-    /// When its last job arrived at the earliest.
+    /// The earliest arrival of its last job.
     pub(super) arrival: Time,
     /// The CPU that it had last.
     pub(super) cpu: u32,
     /// The last wake-up while it had its CPU. If it sleeps, the wake-up may have come while it left
     /// its CPU.
-    pub(super) woken: Option<Woken>,
+    pub(super) woken: Option<Wakeup>,
     /// Its system calls are recorded.
     pub(super) calls_seen: bool,
     pub(super) call: Option<Call>,
     pub(super) last_class: Class,
     pub(super) started: Time,
-    /// When the sleep that it is in shall end.
+    /// The expiry of the timer that ends its sleep.
     pub(super) timer: Option<Time>,
     /// It yielded as a SCHED_DEADLINE thread.
     pub(super) yielded: bool,
-    /// It has entered sleeps, or waited for events: waiting for other threads ends none of its
-    /// jobs.
-    pub(super) waits: bool,
+    /// It has slept or waited for events. So a wait for another thread does not end its jobs.
+    pub(super) waits_for_events: bool,
     /// The descriptor on which a read of eight bytes blocked last.
-    pub(super) reads: Option<u64>,
-    /// The tasks that led to its last job, and their earliest arrival.
+    pub(super) blocked_read_fd: Option<u64>,
+    /// The tasks before its last job in the chain, and the arrival of the chain's first job.
     pub(super) path: Vec<TaskId>,
     origin: Time,
-    /// The chain that ends here: its number, and the tasks before it; no tasks if there are several
-    /// ways.
+    /// The chain that ends here: its number, and the tasks before it. No tasks if several paths
+    /// lead here.
     pub(super) chain: Option<(u32, Vec<TaskId>)>,
 }
 
@@ -129,11 +126,11 @@ impl Thread {
             comm: seen.comm,
             prio: seen.prio.unwrap_or(PRIO_UNKNOWN),
             task: None,
-            whose: ThreadMatching::One,
-            passed_over: false,
-            place: Place::Unknown,
-            stage: Stage::Partial,
-            next: 0,
+            sharing: TaskSharing::One,
+            ignored: false,
+            run_state: RunState::Unknown,
+            job_state: JobState::Partial,
+            next_number: 0,
             job: JobKey { task: TaskId(u32::MAX), number: 0 },
             arrival: Time::ZERO,
             cpu: 0,
@@ -144,8 +141,8 @@ impl Thread {
             started: Time::ZERO,
             timer: None,
             yielded: false,
-            waits: false,
-            reads: None,
+            waits_for_events: false,
+            blocked_read_fd: None,
             path: Vec::new(),
             origin: Time::ZERO,
             chain: None,
@@ -179,42 +176,42 @@ impl Thread {
         match call.class {
             Class::Sleep | Class::Wait => true,
             Class::Take => {
-                self.waits = true;
-                self.reads = call.reads.or(self.reads);
+                self.waits_for_events = true;
+                self.blocked_read_fd = call.read_fd.or(self.blocked_read_fd);
                 true
             }
-            Class::Sync => !self.waits,
+            Class::Sync => !self.waits_for_events,
             Class::Yield | Class::Restart | Class::Other => false,
         }
     }
 
-    /// It does something on `cpu`. Returns whether the switch to it, within a job, was not
-    /// recorded.
+    /// The thread acts on `cpu`. Returns whether the switch to it is missing within a job.
     #[inline]
-    pub(super) fn found_on(&mut self, cpu: u32) -> bool {
-        let unseen = matches!(self.place, Place::Ready | Place::Asleep) && self.stage == Stage::Started;
-        (self.place, self.cpu) = (Place::Running, cpu);
+    pub(super) fn mark_running(&mut self, cpu: u32) -> bool {
+        let unseen =
+            matches!(self.run_state, RunState::Ready | RunState::Asleep) && self.job_state == JobState::Started;
+        (self.run_state, self.cpu) = (RunState::Running, cpu);
         unseen
     }
 
     /// It takes over the task of another thread.
     pub(super) fn take_over(&mut self, left: OrphanedTask) {
-        let OrphanedTask { task, whose, next, chain } = left;
-        (self.task, self.whose, self.chain) = (Some(task), whose, chain);
-        // Skips a number: the distance to the job before is not a distance of one thread.
-        (self.job, self.next) = (JobKey { task, number: next }, next.saturating_add(1));
+        let OrphanedTask { task, sharing, next_number, chain } = left;
+        (self.task, self.sharing, self.chain) = (Some(task), sharing, chain);
+        // Skips a number, because the distance to the previous job is not that of one thread.
+        (self.job, self.next_number) = (JobKey { task, number: next_number }, next_number.saturating_add(1));
     }
 
     pub(super) fn name(&self) -> String {
-        name(self.pid, &self.comm, self.whose)
+        name(self.pid, &self.comm, self.sharing)
     }
 
     pub(super) fn forget(&mut self) {
-        (self.place, self.stage, self.yielded) = (Place::Unknown, Stage::Partial, false);
+        (self.run_state, self.job_state, self.yielded) = (RunState::Unknown, JobState::Partial, false);
         (self.call, self.timer, self.woken) = (None, None, None);
     }
 
-    /// Its last job, which arrived then at the latest, follows no other.
+    /// Its last job follows no other. It arrived at `arrival` at the latest.
     pub(super) fn start_chain(&mut self, arrival: Time) {
         self.path.clear();
         self.origin = arrival;
@@ -226,22 +223,22 @@ pub(super) struct Threads {
     slots: Vec<Thread>,
     free: Vec<u32>,
     by_pid: Vec<u32>,
-    /// Ids of broken traces, which no kernel gives.
-    others: BTreeMap<Pid, u32>,
-    /// By task: its last thread, and the threads that share it.
-    of_task: Vec<(Pid, Comm, ThreadMatching)>,
-    /// Tasks whose threads have ended, by their names.
-    left: BTreeMap<Comm, Vec<OrphanedTask>>,
-    /// Such tasks that any thread may take over.
-    anyones: Vec<OrphanedTask>,
+    /// For ids from [`PIDS`] on. Only broken traces have them.
+    by_other_pid: BTreeMap<Pid, u32>,
+    /// By task: the id and the name of its last thread, and the threads that share it.
+    by_task: Vec<(Pid, Comm, TaskSharing)>,
+    /// The tasks of ended threads, by the threads' names.
+    orphans: BTreeMap<Comm, Vec<OrphanedTask>>,
+    /// Such tasks that all threads share.
+    shared_orphans: Vec<OrphanedTask>,
 }
 
 /// `NAME-PID`, as in the kernel's traces; `NAME-*` for several threads.
-fn name(pid: Pid, comm: &Comm, whose: ThreadMatching) -> String {
-    match whose {
-        ThreadMatching::One => format!("{comm}-{pid}"),
-        ThreadMatching::Namesakes => format!("{comm}-*"),
-        ThreadMatching::Anyone => "*-*".to_owned(),
+fn name(pid: Pid, comm: &Comm, sharing: TaskSharing) -> String {
+    match sharing {
+        TaskSharing::One => format!("{comm}-{pid}"),
+        TaskSharing::SameName => format!("{comm}-*"),
+        TaskSharing::All => "*-*".to_owned(),
     }
 }
 
@@ -251,7 +248,7 @@ impl Threads {
     pub(super) fn slot(&self, pid: Pid) -> Option<usize> {
         let slot = match self.by_pid.get(pid as usize) {
             Some(slot) => *slot,
-            None => *self.others.get(&pid)?,
+            None => *self.by_other_pid.get(&pid)?,
         };
         (slot != NONE).then_some(slot as usize)
     }
@@ -276,7 +273,7 @@ impl Threads {
     }
 
     pub(super) fn tasks(&self) -> impl Iterator<Item = (Pid, &Thread)> {
-        self.of_task.iter().enumerate().filter_map(|(task, (pid, ..))| {
+        self.by_task.iter().enumerate().filter_map(|(task, (pid, ..))| {
             let thread = self.slots.get(self.slot(*pid)?)?;
             (thread.task.map(TaskId::index) == Some(task)).then_some((*pid, thread))
         })
@@ -284,7 +281,7 @@ impl Threads {
 
     /// The slot of the thread, a new one if the thread is unknown.
     #[inline]
-    pub(super) fn meet(&mut self, seen: &KernelThread) -> usize {
+    pub(super) fn slot_or_add(&mut self, seen: &KernelThread) -> usize {
         match self.slot(seen.pid) {
             Some(slot) => slot,
             None => self.add(seen.pid, seen),
@@ -316,7 +313,7 @@ impl Threads {
             }
             self.by_pid[at] = slot;
         } else {
-            self.others.insert(pid, slot);
+            self.by_other_pid.insert(pid, slot);
         }
         slot as usize
     }
@@ -326,51 +323,56 @@ impl Threads {
         match self.by_pid.get_mut(pid as usize) {
             Some(entry) => *entry = NONE,
             None => {
-                self.others.remove(&pid);
+                self.by_other_pid.remove(&pid);
             }
         }
         let thread = &mut self.slots[slot];
         thread.forget();
         if let Some(task) = thread.task.take() {
-            let left = OrphanedTask { task, whose: thread.whose, next: thread.next, chain: thread.chain.take() };
-            match thread.whose {
-                ThreadMatching::Anyone => self.anyones.push(left),
-                ThreadMatching::One | ThreadMatching::Namesakes => self.left.entry(thread.comm).or_default().push(left),
+            let left = OrphanedTask {
+                task,
+                sharing: thread.sharing,
+                next_number: thread.next_number,
+                chain: thread.chain.take(),
+            };
+            match thread.sharing {
+                TaskSharing::All => self.shared_orphans.push(left),
+                TaskSharing::One | TaskSharing::SameName => self.orphans.entry(thread.comm).or_default().push(left),
             }
         }
         self.free.push(slot as u32);
     }
 
-    /// The task of the thread of this name that ended last. Threads of this name share it now.
-    pub(super) fn left_by(&mut self, comm: &Comm) -> Option<OrphanedTask> {
-        let of_name = self.left.get_mut(comm)?;
+    /// Takes the task of the thread of this name that ended last. Threads of this name share it now.
+    pub(super) fn take_orphan(&mut self, comm: &Comm) -> Option<OrphanedTask> {
+        let of_name = self.orphans.get_mut(comm)?;
         let left = of_name.pop()?;
         if of_name.is_empty() {
-            self.left.remove(comm);
+            self.orphans.remove(comm);
         }
-        Some(OrphanedTask { whose: ThreadMatching::Namesakes, ..left })
+        Some(OrphanedTask { sharing: TaskSharing::SameName, ..left })
     }
 
-    /// The task of any thread that has ended. All threads share it now.
-    pub(super) fn left_by_anyone(&mut self) -> Option<OrphanedTask> {
-        if let Some(left) = self.anyones.pop() {
+    /// Takes the task of any ended thread. All threads share it now.
+    pub(super) fn take_any_orphan(&mut self) -> Option<OrphanedTask> {
+        if let Some(left) = self.shared_orphans.pop() {
             return Some(left);
         }
-        let (comm, _) = self.left.first_key_value()?;
+        let (comm, _) = self.orphans.first_key_value()?;
         let comm = *comm;
-        self.left_by(&comm).map(|left| OrphanedTask { whose: ThreadMatching::Anyone, ..left })
+        self.take_orphan(&comm).map(|left| OrphanedTask { sharing: TaskSharing::All, ..left })
     }
 
     pub(super) fn name_of(&self, task: TaskId) -> String {
-        self.of_task.get(task.index()).map_or_else(String::new, |(pid, comm, whose)| name(*pid, comm, *whose))
+        self.by_task.get(task.index()).map_or_else(String::new, |(pid, comm, sharing)| name(*pid, comm, *sharing))
     }
 
-    pub(super) fn name(&mut self, task: TaskId, slot: usize) {
-        if self.of_task.len() <= task.index() {
-            self.of_task.resize(task.index() + 1, (0, Comm::default(), ThreadMatching::One));
+    pub(super) fn set_task_name(&mut self, task: TaskId, slot: usize) {
+        if self.by_task.len() <= task.index() {
+            self.by_task.resize(task.index() + 1, (0, Comm::default(), TaskSharing::One));
         }
         let thread = &self.slots[slot];
-        self.of_task[task.index()] = (thread.pid, thread.comm, thread.whose);
+        self.by_task[task.index()] = (thread.pid, thread.comm, thread.sharing);
     }
 
     /// Puts the next job of the thread at `to` behind the open job of `waker`. `None` if the waker
@@ -379,7 +381,7 @@ impl Threads {
     pub(super) fn link(&mut self, waker: Pid, to: usize, task: TaskId) -> Option<Parent> {
         let from = self.slot(waker)?;
         let before = self.slots[from].task.filter(|before| *before != task)?;
-        if self.slots[from].stage == Stage::Started { self.append(from, before, to, task) } else { None }
+        if self.slots[from].job_state == JobState::Started { self.append(from, before, to, task) } else { None }
     }
 
     fn append(&mut self, from: usize, before: TaskId, to: usize, task: TaskId) -> Option<Parent> {

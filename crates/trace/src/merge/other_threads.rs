@@ -224,7 +224,7 @@ mod tests {
     /// The log of two switches of thread 7 with this deadline.
     fn rebuilt(deadline: Option<Span>) -> Vec<(u32, Time, Event)> {
         let known = ReservationParams { deadline, ..ReservationParams::default() };
-        let mut rebuilder = Rebuilder::new(Options { known: [(7, known)].into(), ..Options::default() });
+        let mut rebuilder = Rebuilder::new(Options { reservations: [(7, known)].into(), ..Options::default() });
         let mut log: Vec<(u32, Time, Event)> = Vec::new();
         let (worker, make, idle) = (thread(7, "worker", -1), thread(9, "make", 120), thread(0, "swapper/0", 120));
         for (at, prev, left, next) in [
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn a_thread_that_renames_itself_is_defined_again_on_an_observed_machine() {
         let known = ReservationParams { deadline: Some(Span::from_ms(1)), ..ReservationParams::default() };
-        let mut rebuilder = Rebuilder::new(Options { known: [(7, known)].into(), ..Options::default() });
+        let mut rebuilder = Rebuilder::new(Options { reservations: [(7, known)].into(), ..Options::default() });
         let mut names = Names(Vec::new());
         let next = thread(9, "sh", 120);
         let switch = EventKind::Switch { prev: thread(7, "worker", -1), left: SwitchOutState::Blocked, next };

@@ -45,7 +45,7 @@ pub(super) struct Trace {
     #[serde(skip)]
     passed_over: Vec<String>,
     #[serde(skip)]
-    untold: u64,
+    threads_left_out: u64,
     /// Switches within jobs that are not in the trace.
     pub(super) gaps: u64,
     /// SCHED_DEADLINE threads that yielded or used up their budgets; the trace does not say which.
@@ -110,10 +110,10 @@ impl Trace {
             all.push(format!("{path}: holds several recordings; that of {} is read, not {names}{more}", self.chosen));
         }
         all.extend(self.guess.iter().map(|guess| format!("{path}: {guess}")));
-        if self.untold > 0 {
+        if self.threads_left_out > 0 {
             all.push(format!(
                 "{path}: {} threads have no jobs in the log: more than 32768 threads lived at a time",
-                self.untold
+                self.threads_left_out
             ));
         }
         all
@@ -341,7 +341,7 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, Trace)
         chosen,
         guess,
         passed_over: recording.passed_over().to_vec(),
-        untold: rebuilder.untold(),
+        threads_left_out: rebuilder.threads_left_out(),
         gaps: rebuilder.gaps(),
         unclear_yields: rebuilder.unclear_yields(),
     };

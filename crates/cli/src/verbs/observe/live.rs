@@ -62,7 +62,7 @@ pub(in crate::verbs) struct Recording {
     #[serde(skip)]
     duration: Span,
     #[serde(skip)]
-    untold: u64,
+    threads_left_out: u64,
     /// What --raw lacks.
     #[serde(skip)]
     raw_cut: Option<String>,
@@ -121,9 +121,11 @@ impl Recording {
             all.push(format!("{} places in the kernel's pages could not be read", self.damaged));
         }
         all.extend(self.raw_cut.clone());
-        if self.untold > 0 {
-            let untold = self.untold;
-            all.push(format!("{untold} threads have no jobs in the log: more than 32768 threads lived at a time"));
+        if self.threads_left_out > 0 {
+            let threads_left_out = self.threads_left_out;
+            all.push(format!(
+                "{threads_left_out} threads have no jobs in the log: more than 32768 threads lived at a time"
+            ));
         }
         all
     }
@@ -246,7 +248,8 @@ pub(in crate::verbs) fn record(
     rebuild.filter = wanted.filter;
     rebuild.monotonic = true;
     rebuild.cpus = cpus();
-    rebuild.known = tracing::threads().iter().filter_map(|thread| Some((thread.id, known(&thread.class)?))).collect();
+    rebuild.reservations =
+        tracing::threads().iter().filter_map(|thread| Some((thread.id, reservation_of(&thread.class)?))).collect();
     let mut rebuilder = Rebuilder::new(rebuild);
     let recorded = recorder.descriptions().events.iter().map(|event| event.name.as_str());
     let header = Header::new(String::new(), None, BackEnd::Observe, kinds(recorded));
@@ -258,7 +261,7 @@ pub(in crate::verbs) fn record(
     recorder.resume().map_err(|error| refused(&error))?;
     let attach = |new: &[u32]| if only_these { recorder.add_threads(new) } else { Ok(()) };
     attach_new(&mut listed, || remaining_members(options), attach).map_err(|error| refused(&error))?;
-    rebuilder.admit(listed);
+    rebuilder.add_pids(listed);
     let mut command = released(held, &options.command)?;
     let end = options.duration.map(|duration| started.saturating_add(duration));
     let bar =
@@ -328,7 +331,7 @@ pub(in crate::verbs) fn record(
         interrupted,
         command_status: status.and_then(|status| status.code()),
         duration,
-        untold: rebuilder.untold(),
+        threads_left_out: rebuilder.threads_left_out(),
         raw_cut,
     };
     Ok((stats, recording))
@@ -360,7 +363,7 @@ fn cpus() -> u32 {
     last.map_or(1, |last| last.saturating_add(1)).min(takt_model::CpuSet::CPUS_MAX)
 }
 
-fn known(class: &Class) -> Option<ReservationParams> {
+fn reservation_of(class: &Class) -> Option<ReservationParams> {
     let Class::Deadline(reservation) = class else { return None };
     Some(ReservationParams {
         period: Some(reservation.period),
@@ -373,7 +376,7 @@ fn known(class: &Class) -> Option<ReservationParams> {
 fn ask(rebuilder: &mut Rebuilder, sink: &mut Recorded) {
     for pid in rebuilder.unknown_reservations() {
         let class = tracing::class_of(pid);
-        rebuilder.know(pid, class.as_ref().and_then(known).unwrap_or_default(), sink);
+        rebuilder.set_reservation(pid, class.as_ref().and_then(reservation_of).unwrap_or_default(), sink);
     }
 }
 
