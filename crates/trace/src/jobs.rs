@@ -393,7 +393,7 @@ impl Rebuilder {
         let works = next.pid != 0
             && self.threads.get_mut(next.pid).is_some_and(|thread| matches!(thread.job_state, JobState::Started));
         if let Some(other_threads) = self.other_threads.as_mut().filter(|_| !works) {
-            other_threads.got(cpu, next).iter().for_each(|line| line.write_to(STREAM, self.now, sink));
+            other_threads.switched_in(cpu, next).iter().for_each(|line| line.write_to(STREAM, self.now, sink));
         }
     }
 

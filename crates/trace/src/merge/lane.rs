@@ -49,11 +49,13 @@ pub(super) struct Lane {
     /// `None` for the thread of one task, which is woken for its jobs and stamps them itself.
     pub(super) worker: Option<Worker>,
     pub(super) place: Place,
+    /// The kernel's account has gaps since the thread's last sleep. So its next job gets a gap.
     pub(super) doubtful: bool,
-    /// It stamped without a CPU. The kernel's next event tells whose account is wrong.
-    pub(super) suspect: bool,
-    /// When it was woken before it had gone to sleep.
-    pub(super) roused: Option<Time>,
+    /// It stamped, and had no CPU by the kernel's account. The kernel's next event decides which
+    /// account is wrong.
+    pub(super) unconfirmed: bool,
+    /// When it was woken, if that was before it had gone to sleep.
+    pub(super) early_wakeup: Option<Time>,
     pub(super) open: Option<Job>,
     /// Its switches since it last went to sleep, or since events were lost. `None` while it works,
     /// if it has not slept since its last job, and for a worker.
@@ -62,6 +64,7 @@ pub(super) struct Lane {
     pub(super) completed: Option<Time>,
     /// Jobs that are released and have not completed: their numbers and release times.
     pub(super) released: VecDeque<(u64, Time)>,
+    /// The time and the rank of its last line in the log.
     pub(super) last: (Time, u8),
     /// The budget of its SCHED_DEADLINE reservation.
     budget: Option<Span>,
@@ -80,7 +83,7 @@ pub(super) struct Job {
     /// The CPU that it had last.
     pub(super) cpu: u32,
     /// The log says that it waits.
-    pub(super) waits: bool,
+    pub(super) is_waiting: bool,
     /// The kernel confirms that its thread had a CPU at its start.
     pub(super) agrees: bool,
 }
@@ -99,8 +102,8 @@ impl Lane {
             worker,
             place: Place::Unknown,
             doubtful: false,
-            suspect: false,
-            roused: None,
+            unconfirmed: false,
+            early_wakeup: None,
             open: None,
             awake: worker.is_none().then(WakeupState::default),
             completed: None,
@@ -114,18 +117,18 @@ impl Lane {
         }
     }
 
-    /// Its account from here on, up to its next job.
+    /// Starts a new account of its switches, up to its next job.
     pub(super) fn begin_awake(&mut self, woken: Option<Time>) {
         self.awake = self.worker.is_none().then(|| WakeupState { woken, ..WakeupState::default() });
     }
 
-    /// No line after this time may be written yet: a stamp to come may need an earlier one.
+    /// The time from which on no line may be written yet, because a later stamp may move a line there.
     pub(super) fn pending(&self) -> Option<Time> {
         if self.open.is_some() || self.worker.is_some() {
             return None;
         }
         let awake = self.awake.as_ref();
-        let woken = awake.and_then(|awake| awake.woken.filter(|_| !awake.released)).or(self.roused);
+        let woken = awake.and_then(|awake| awake.woken.filter(|_| !awake.released)).or(self.early_wakeup);
         woken.or_else(|| awake?.switches.first().map(|seen| seen.at))
     }
 
@@ -134,11 +137,11 @@ impl Lane {
         self.released.get(at).map(|(_, at)| *at)
     }
 
-    /// The thread stamps on `cpu`. Whether the kernel confirms that it has a CPU.
-    pub(super) fn prove(&mut self, cpu: u32) -> bool {
+    /// The thread stamps on `cpu`. Returns whether it has a CPU by the kernel's account.
+    pub(super) fn confirm_on_cpu(&mut self, cpu: u32) -> bool {
         let agrees = matches!(self.place, Place::On { .. });
         if !agrees {
-            self.suspect |= matches!(self.place, Place::Ready | Place::Waiting) || self.roused.is_some();
+            self.unconfirmed |= matches!(self.place, Place::Ready | Place::Waiting) || self.early_wakeup.is_some();
             self.place = Place::On { cpu };
         }
         agrees
@@ -150,7 +153,7 @@ impl Lane {
 
     /// Events are missing.
     pub(super) fn forget(&mut self) {
-        (self.place, self.suspect) = (Place::Unknown, false);
+        (self.place, self.unconfirmed) = (Place::Unknown, false);
         self.completed = None;
         if self.open.is_none() {
             self.begin_awake(None);
@@ -170,8 +173,8 @@ impl Lane {
         (self.place, self.since) = (Place::On { cpu }, at);
     }
 
-    /// It leaves its CPU. The reason is a used-up budget, if one is used up: the next thread may be
-    /// of the same class.
+    /// The thread leaves its CPU. Returns the reason: `Stopped` if its budget is used up, even if the
+    /// next thread is of the same class.
     pub(super) fn leave(&mut self, at: Time, why: SwitchOutReason) -> SwitchOutReason {
         if let Place::On { .. } = self.place {
             self.ran = self.ran.saturating_add(at.saturating_since(self.since));

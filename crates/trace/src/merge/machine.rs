@@ -73,9 +73,11 @@ pub struct Merged {
 pub struct Merge {
     stream: u32,
     lanes: Vec<Lane>,
-    /// By CPU: the job of a dispatcher's worker that got the CPU by a switch that is missing.
-    unknown: BTreeMap<u32, Option<Job>>,
-    /// Lines of one instant are sorted by rank. A dispatcher's lines keep the order of its stamps.
+    /// By CPU: a started job of a dispatcher whose worker is unknown, because the switch to the
+    /// worker is missing.
+    unassigned: BTreeMap<u32, Option<Job>>,
+    /// Whether lines of one instant are sorted by rank. A dispatcher's lines keep the order of its
+    /// stamps.
     ranked: bool,
     /// Not yet processed, in the order of time.
     stamps: VecDeque<Stamp>,
@@ -84,7 +86,7 @@ pub struct Merge {
     stamped_until: Time,
     /// All that lies before this has been processed.
     settled: Time,
-    /// Lines of the log before which others may yet be inserted.
+    /// Lines that are not written yet, because earlier ones may follow.
     lines: BinaryHeap<Reverse<Line>>,
     sequence: u64,
     last_written: Time,
@@ -98,7 +100,7 @@ pub struct Merge {
     end: Time,
 }
 
-/// A line of the log. Its key sorts by time, then by rank, then as it was found.
+/// A line of the log. Its key sorts by time, then by rank, then in the order of insertion.
 struct Line {
     key: (Time, u8, u64),
     line: other_threads::Line,
@@ -141,7 +143,7 @@ impl Merge {
         Merge {
             stream,
             lanes: lanes.collect(),
-            unknown: BTreeMap::new(),
+            unassigned: BTreeMap::new(),
             ranked,
             stamps: VecDeque::new(),
             seen: VecDeque::new(),
@@ -181,10 +183,10 @@ impl Merge {
             let Some(next) = stamp.into_iter().chain(seen).min().filter(|next| next.0 < settled) else { break };
             if Some(next) == seen {
                 if let Some(seen) = self.seen.pop_front() {
-                    self.process(seen);
+                    self.process_kernel_event(seen);
                 }
             } else if let Some(stamp) = self.stamps.pop_front() {
-                self.stamped(stamp);
+                self.process_stamp(stamp);
             }
         }
         self.settled = settled;
@@ -209,12 +211,12 @@ impl Merge {
         }
     }
 
-    fn line(&mut self, at: Time, rank: u8, event: Event) {
-        self.lines(at, rank, vec![other_threads::Line::Event(event)]);
+    fn push_line(&mut self, at: Time, rank: u8, event: Event) {
+        self.push_lines(at, rank, vec![other_threads::Line::Event(event)]);
     }
 
-    /// Lines of no thread, in their order.
-    fn lines(&mut self, at: Time, rank: u8, lines: Vec<other_threads::Line>) {
+    /// Adds lines that belong to no lane, in their order.
+    fn push_lines(&mut self, at: Time, rank: u8, lines: Vec<other_threads::Line>) {
         let rank = if self.ranked { rank } else { OTHER };
         for line in lines {
             self.lines.push(Reverse(Line { key: (at, rank, self.sequence), line }));
@@ -222,24 +224,24 @@ impl Merge {
         }
     }
 
-    /// A line of a thread, which is not before the thread's last one.
-    fn say(&mut self, lane: usize, at: Time, rank: u8, event: Event) -> Time {
+    /// Adds a line of a lane, not before the lane's last one. Returns its time.
+    fn push_lane_line(&mut self, lane: usize, at: Time, rank: u8, event: Event) -> Time {
         let Some(state) = self.lanes.get_mut(lane) else { return at };
         let (at, rank) = (at, rank).max(state.last);
         state.last = (at, rank);
-        self.line(at, rank, event);
+        self.push_line(at, rank, event);
         at
     }
 
-    /// So many switches are missing, unless the kernel reported that events were lost.
-    fn miss(&mut self, switches: u64) {
+    /// Counts missing switches, unless the kernel reported that events were lost.
+    fn count_missing(&mut self, switches: u64) {
         self.missing += if self.open_losses == 0 { switches } else { 0 };
     }
 }
 
 /// The stamps' account.
 impl Merge {
-    fn stamped(&mut self, stamp: Stamp) {
+    fn process_stamp(&mut self, stamp: Stamp) {
         let Stamp { at, due, lane, event } = stamp;
         match (event, lane) {
             (Event::Release { job, arrival, .. }, Some(lane)) => self.release(lane, at, job, arrival, event),
@@ -247,27 +249,27 @@ impl Merge {
                 self.forget_before(job);
                 match lane.or_else(|| self.free_worker(cpu)) {
                     Some(lane) => self.start(lane, at, job, cpu),
-                    None => self.start_unknown(at, job, cpu),
+                    None => self.start_unassigned(at, job, cpu),
                 }
             }
             (Event::Complete { job, cpu }, Some(lane)) => self.complete(lane, at, job, cpu),
             (Event::Complete { job, .. }, None) => {
                 self.forget_before(job);
-                self.end_worked(at, job, event);
+                self.end_worker_job(at, job, event);
             }
-            (Event::Cancel { job, .. }, _) => self.end_worked(at, job, event),
+            (Event::Cancel { job, .. }, _) => self.end_worker_job(at, job, event),
             (Event::Miss { job }, Some(lane)) => {
                 let released = self.lanes.get(lane).and_then(|lane| lane.released_at(job.number));
-                self.line(at.min(released.map_or(at, |released| released.max(due))), TAKES, event);
+                self.push_line(at.min(released.map_or(at, |released| released.max(due))), TAKES, event);
             }
-            // The dispatcher's own account of who has the CPU.
+            // The log has the kernel's account of this, and not the dispatcher's.
             (Event::Preempt { .. } | Event::Resume { .. } | Event::Gap { .. }, None) => {}
             (Event::Lost { .. }, _) => {
-                self.line(at, TAKES, event);
+                self.push_line(at, TAKES, event);
                 // Which of a dispatcher's jobs began or ended meanwhile is unknown.
-                self.worked().for_each(|open| *open = None);
+                self.worker_jobs().for_each(|open| *open = None);
             }
-            _ => self.line(at, TAKES, event),
+            _ => self.push_line(at, TAKES, event),
         }
     }
 
@@ -282,7 +284,7 @@ impl Merge {
             at = woken.max(arrival).min(stamp);
             state.stamped.release.record(stamp.saturating_since(arrival).as_ns());
         }
-        let at = self.say(lane, at, OTHER, event);
+        let at = self.push_lane_line(lane, at, OTHER, event);
         if let Some(state) = self.lanes.get_mut(lane) {
             state.released.push_back((job.number, at));
         }
@@ -291,11 +293,11 @@ impl Merge {
     fn start(&mut self, lane: usize, stamp: Time, job: JobKey, cpu: u32) {
         let Some(state) = self.lanes.get_mut(lane) else { return };
         let released = state.released_at(job.number).unwrap_or(Time::ZERO);
-        // The thread was woken and has no CPU, by the kernel's account. The switch to it, from a
-        // thread of which nothing is recorded, is missing. The thread stamps all that follows.
-        let woken = state.place == Place::Ready || (state.place == Place::Unknown && state.roused.is_some());
+        // By the kernel's account the thread was woken and has no CPU. The switch to it is missing,
+        // because nothing is recorded of the thread before it. The job starts as stamped.
+        let woken = state.place == Place::Ready || (state.place == Place::Unknown && state.early_wakeup.is_some());
         let began = woken && state.awake.as_ref().is_some_and(|awake| awake.switches.is_empty());
-        let agrees = state.prove(cpu);
+        let agrees = state.confirm_on_cpu(cpu);
         let awake = state.awake.take().unwrap_or_default();
         let (start, rest) = awake.first_on_cpu(released, stamp);
         let cpu = start.map_or(state.cpu_or(cpu), |(_, cpu)| cpu);
@@ -305,21 +307,21 @@ impl Merge {
         }
         // A worker's job depends on nothing before its stamp.
         let doubtful = (std::mem::take(&mut state.doubtful) && state.worker.is_none()) || !(agrees || began);
-        (state.completed, state.roused) = (None, None);
-        state.open = Some(Job { key: job, cpu, waits: false, agrees });
-        self.say(lane, at, TAKES, Event::Start { job, cpu });
+        (state.completed, state.early_wakeup) = (None, None);
+        state.open = Some(Job { key: job, cpu, is_waiting: false, agrees });
+        self.push_lane_line(lane, at, TAKES, Event::Start { job, cpu });
         for seen in rest {
-            self.course(seen);
+            self.log_job_event(seen);
         }
         // The kernel's account does not cover the start, so nothing can be counted of the job.
         if self.open_losses > 0 || doubtful {
-            self.say(lane, stamp, TAKES, Event::Gap { job });
+            self.push_lane_line(lane, stamp, TAKES, Event::Gap { job });
         }
     }
 
     fn complete(&mut self, lane: usize, stamp: Time, job: JobKey, cpu: u32) {
         let Some(state) = self.lanes.get_mut(lane) else { return };
-        let agrees = state.prove(cpu);
+        let agrees = state.confirm_on_cpu(cpu);
         let cpu = state.cpu_or(cpu);
         let open = state.open.take().filter(|open| open.key == job);
         state.stamped.checked += u64::from(agrees && open.is_some_and(|open| open.agrees));
@@ -328,71 +330,71 @@ impl Merge {
         }
         (state.awake, state.completed, state.doubtful) = (None, Some(stamp), false);
         if !agrees {
-            self.say(lane, stamp, FREES, Event::Gap { job });
+            self.push_lane_line(lane, stamp, FREES, Event::Gap { job });
         }
-        self.say(lane, stamp, FREES, Event::Complete { job, cpu });
+        self.push_lane_line(lane, stamp, FREES, Event::Complete { job, cpu });
     }
 }
 
 /// The kernel's account.
 impl Merge {
-    fn process(&mut self, seen: RunEvent) {
+    fn process_kernel_event(&mut self, seen: RunEvent) {
         match seen.what {
             Kind::LossBegins { count } => {
                 self.open_losses += 1;
-                self.line(seen.at, FREES, Event::Lost { count });
+                self.push_line(seen.at, FREES, Event::Lost { count });
                 self.other_threads.forget();
                 for lane in 0..self.lanes.len() {
                     if let Some(Job { key: job, .. }) = self.lanes.get(lane).and_then(|lane| lane.open) {
-                        self.say(lane, seen.at, FREES, Event::Gap { job });
+                        self.push_lane_line(lane, seen.at, FREES, Event::Gap { job });
                     }
                 }
-                for Job { key: job, .. } in std::mem::take(&mut self.unknown).into_values().flatten() {
-                    self.line(seen.at, FREES, Event::Gap { job });
+                for Job { key: job, .. } in std::mem::take(&mut self.unassigned).into_values().flatten() {
+                    self.push_line(seen.at, FREES, Event::Gap { job });
                 }
                 self.lanes.iter_mut().for_each(Lane::forget);
             }
             Kind::LossEnds => {
                 self.open_losses = self.open_losses.saturating_sub(1);
-                self.unknown.clear();
+                self.unassigned.clear();
                 self.lanes.iter_mut().for_each(Lane::forget);
             }
             Kind::OtherIn { cpu, thread } => {
-                self.give(seen.at, cpu, None);
+                self.switch_cpu_to(seen.at, cpu, None);
                 if seen.at <= self.end {
-                    let lines = self.other_threads.got(cpu, &thread);
-                    self.lines(seen.at, OTHER, lines);
+                    let lines = self.other_threads.switched_in(cpu, &thread);
+                    self.push_lines(seen.at, OTHER, lines);
                 }
             }
             Kind::OtherOut { cpu, thread } if seen.at <= self.end => {
-                let lines = self.other_threads.gave(cpu, &thread);
-                self.lines(seen.at, OTHER, lines);
+                let lines = self.other_threads.switched_out(cpu, &thread);
+                self.push_lines(seen.at, OTHER, lines);
             }
             Kind::Interrupt { cpu, kind, number, name, begins } if seen.at <= self.end => {
                 let lines = self.other_threads.interrupt(cpu, kind, number, &name, begins);
-                self.lines(seen.at, OTHER, lines);
+                self.push_lines(seen.at, OTHER, lines);
             }
             Kind::Stolen { cpu, span, within } if seen.at <= self.end => {
-                self.line(seen.at, OTHER, Event::Steal { cpu, span, within });
+                self.push_line(seen.at, OTHER, Event::Steal { cpu, span, within });
             }
             Kind::OtherOut { .. } | Kind::Interrupt { .. } | Kind::Stolen { .. } => {}
-            Kind::Woken { lane } => self.woken(lane, seen),
+            Kind::Woken { lane } => self.process_wakeup(lane, seen),
             Kind::SwitchIn { lane, cpu } => self.switch_in(lane, cpu, seen),
             Kind::SwitchOut { lane, cpu, why } => {
-                self.adopt(lane, cpu);
+                self.assign_job(lane, cpu);
                 let Some(state) = self.lanes.get_mut(lane) else { return };
                 let fits = state.place == Place::Unknown || state.place == Place::On { cpu };
-                // Since when and for what it had the CPU is unknown, up to its next sleep.
+                // Its use of the CPU is unknown up to its next sleep.
                 state.doubtful |= state.place == Place::Unknown && why != SwitchOutReason::Asleep;
-                let suspect = std::mem::take(&mut state.suspect);
+                let unconfirmed = std::mem::take(&mut state.unconfirmed);
                 let what = Kind::SwitchOut { lane, cpu, why: state.leave(seen.at, why) };
-                self.miss(u64::from(suspect));
-                self.switched(lane, RunEvent { what, ..seen }, fits);
+                self.count_missing(u64::from(unconfirmed));
+                self.process_switch(lane, RunEvent { what, ..seen }, fits);
             }
         }
     }
 
-    fn woken(&mut self, lane: usize, seen: RunEvent) {
+    fn process_wakeup(&mut self, lane: usize, seen: RunEvent) {
         let Some(state) = self.lanes.get_mut(lane) else { return };
         match state.place {
             Place::Waiting => {
@@ -401,58 +403,58 @@ impl Merge {
                 state.place = Place::Ready;
             }
             // It sleeps, or is about to.
-            Place::Unknown => state.roused = Some(seen.at),
-            Place::On { .. } => return state.roused = state.roused.or(Some(seen.at)),
+            Place::Unknown => state.early_wakeup = Some(seen.at),
+            Place::On { .. } => return state.early_wakeup = state.early_wakeup.or(Some(seen.at)),
             Place::Ready => return,
         }
         state.restart_budget();
         match &mut state.awake {
             Some(awake) if awake.switches.is_empty() => awake.woken = awake.woken.or(Some(seen.at)),
             Some(awake) => awake.switches.push(seen),
-            None => self.course(seen),
+            None => self.log_job_event(seen),
         }
     }
 
     fn switch_in(&mut self, lane: usize, cpu: u32, seen: RunEvent) {
         self.switches += 1;
-        self.give(seen.at, cpu, Some(lane));
+        self.switch_cpu_to(seen.at, cpu, Some(lane));
         let Some(state) = self.lanes.get_mut(lane) else { return };
         let fits = !matches!(state.place, Place::On { .. });
-        if std::mem::take(&mut state.suspect) {
+        if std::mem::take(&mut state.unconfirmed) {
             state.stamped.checked += 1;
             state.stamped.contradicted += 1;
         }
         state.enter(seen.at, cpu);
-        let roused = state.roused.take();
+        let early_wakeup = state.early_wakeup.take();
         let idle = state.open.is_none();
         if !fits && idle {
-            // It left unseen, and was woken.
-            state.begin_awake(roused);
+            // The switch from its CPU is missing, and it was woken since.
+            state.begin_awake(early_wakeup);
         }
         if idle && state.worker.is_some() && seen.at <= self.end {
-            let lines = self.other_threads.takt(cpu);
-            self.lines(seen.at, OTHER, lines);
+            let lines = self.other_threads.takt_switched_in(cpu);
+            self.push_lines(seen.at, OTHER, lines);
         }
-        self.switched(lane, seen, fits);
+        self.process_switch(lane, seen, fits);
     }
 
-    /// A switch belongs to an open job, to one that begins, or to none. If it does not fit the one
-    /// before, some are missing.
-    fn switched(&mut self, lane: usize, seen: RunEvent, fits: bool) {
-        self.miss(u64::from(!fits));
+    /// A switch belongs to an open job, to one that begins, or to none. `fits` is false if a switch
+    /// before it is missing.
+    fn process_switch(&mut self, lane: usize, seen: RunEvent, fits: bool) {
+        self.count_missing(u64::from(!fits));
         let Some(state) = self.lanes.get_mut(lane) else { return };
         if let Some(Job { key: job, .. }) = state.open.filter(|_| !fits) {
-            self.say(lane, seen.at, FREES, Event::Gap { job });
+            self.push_lane_line(lane, seen.at, FREES, Event::Gap { job });
         }
         let Some(state) = self.lanes.get_mut(lane) else { return };
         state.doubtful |= !fits && state.open.is_none();
-        let roused = state.roused.take().filter(|_| state.place == Place::Waiting);
-        if roused.is_some() {
+        let early_wakeup = state.early_wakeup.take().filter(|_| state.place == Place::Waiting);
+        if early_wakeup.is_some() {
             state.place = Place::Ready;
             state.restart_budget();
         }
         if state.open.is_some() {
-            return self.course(seen);
+            return self.log_job_event(seen);
         }
         let Kind::SwitchOut { why, .. } = seen.what else {
             if let Some(awake) = &mut state.awake {
@@ -464,14 +466,15 @@ impl Merge {
             state.stamped.complete.record(seen.at.saturating_since(completed).as_ns());
         }
         match (why, &mut state.awake) {
-            (SwitchOutReason::Asleep, _) => state.begin_awake(roused),
+            (SwitchOutReason::Asleep, _) => state.begin_awake(early_wakeup),
             (SwitchOutReason::Ended, awake) => *awake = None,
             (_, Some(awake)) => awake.switches.push(seen),
             (_, None) => {}
         }
     }
 
-    fn course(&mut self, seen: RunEvent) {
+    /// Logs the effect of a wake-up or a switch on the lane's open job.
+    fn log_job_event(&mut self, seen: RunEvent) {
         let (Kind::Woken { lane } | Kind::SwitchIn { lane, .. } | Kind::SwitchOut { lane, .. }) = seen.what else {
             return;
         };
@@ -482,7 +485,7 @@ impl Merge {
         let (job, from) = (open.key, open.cpu);
         match seen.what {
             Kind::SwitchOut { cpu, why, .. } => {
-                open.waits = matches!(why, SwitchOutReason::Asleep | SwitchOutReason::Held);
+                open.is_waiting = matches!(why, SwitchOutReason::Asleep | SwitchOutReason::Held);
                 let event = match why {
                     SwitchOutReason::Taken => Event::Preempt { job, cpu },
                     SwitchOutReason::Stopped | SwitchOutReason::Asleep | SwitchOutReason::Held => {
@@ -490,21 +493,21 @@ impl Merge {
                     }
                     SwitchOutReason::Ended => return,
                 };
-                self.say(lane, seen.at, FREES, event);
+                self.push_lane_line(lane, seen.at, FREES, event);
             }
-            Kind::Woken { .. } if std::mem::take(&mut open.waits) => {
-                self.say(lane, seen.at, OTHER, Event::Wake { job });
+            Kind::Woken { .. } if std::mem::take(&mut open.is_waiting) => {
+                self.push_lane_line(lane, seen.at, OTHER, Event::Wake { job });
             }
             Kind::SwitchIn { cpu, .. } => {
-                let waits = std::mem::take(&mut open.waits);
+                let was_waiting = std::mem::take(&mut open.is_waiting);
                 open.cpu = cpu;
-                if waits {
-                    self.say(lane, seen.at, OTHER, Event::Wake { job });
+                if was_waiting {
+                    self.push_lane_line(lane, seen.at, OTHER, Event::Wake { job });
                 }
                 if cpu != from {
-                    self.say(lane, seen.at, TAKES, Event::Migrate { job, from, to: cpu });
+                    self.push_lane_line(lane, seen.at, TAKES, Event::Migrate { job, from, to: cpu });
                 }
-                self.say(lane, seen.at, TAKES, Event::Resume { job, cpu });
+                self.push_lane_line(lane, seen.at, TAKES, Event::Resume { job, cpu });
             }
             _ => {}
         }

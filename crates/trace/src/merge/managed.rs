@@ -34,10 +34,10 @@ pub struct ManagedMerge {
     left: Vec<Leave>,
     cpus: BTreeMap<u32, Cpu>,
     /// Not yet processed, in the order of time.
-    decided: VecDeque<(Time, Line)>,
+    manager_lines: VecDeque<(Time, Line)>,
     seen: VecDeque<RunEvent>,
-    /// The managers write nothing from before this any more.
-    decided_until: Time,
+    /// All lines of the managers before this have come.
+    manager_lines_until: Time,
     /// All that lies before this has been processed.
     settled: Time,
     last: Time,
@@ -50,10 +50,10 @@ pub struct ManagedMerge {
 #[derive(Clone, Copy, Default)]
 struct Cpu {
     job: Option<JobKey>,
-    /// How that job lost it, by the log. `None`: it has it.
+    /// How that job lost the CPU, by the log. `None` if it has the CPU.
     lost: Option<Leave>,
-    /// A thread of takt without a job has it, as the log says.
-    is_takts: bool,
+    /// By the log, a thread of takt without a job has the CPU.
+    has_takt_thread: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -74,9 +74,9 @@ impl ManagedMerge {
             left: vec![Leave::Ready; threads.len()],
             threads,
             cpus: BTreeMap::new(),
-            decided: VecDeque::new(),
+            manager_lines: VecDeque::new(),
             seen: VecDeque::new(),
-            decided_until: Time::ZERO,
+            manager_lines_until: Time::ZERO,
             settled: Time::ZERO,
             last: Time::ZERO,
             open_losses: 0,
@@ -86,27 +86,27 @@ impl ManagedMerge {
         }
     }
 
-    /// The managers write nothing from before this any more.
+    /// All lines of the managers before `until` have come.
     pub fn until(&mut self, until: Time) {
-        self.decided_until = until;
+        self.manager_lines_until = until;
     }
 
     /// The kernel's events before `seen_until` have all come. Writes what lies before both bounds.
     /// The log has none of the kernel's events after `end`.
     pub fn advance(&mut self, seen_until: Time, end: Time, sink: &mut (impl Sink + ?Sized)) {
-        let settled = self.decided_until.min(seen_until).max(self.settled);
+        let settled = self.manager_lines_until.min(seen_until).max(self.settled);
         loop {
             // At one instant: jobs lose their CPUs, then the kernel switches, then jobs get CPUs.
-            let decided = self.decided.front().map(|(at, line)| (*at, if takes_a_cpu(line) { 2 } else { 0 }));
+            let line = self.manager_lines.front().map(|(at, line)| (*at, if takes_a_cpu(line) { 2 } else { 0 }));
             let seen = self.seen.front().map(|seen| (seen.at, 1));
-            let next = decided.into_iter().chain(seen).min();
+            let next = line.into_iter().chain(seen).min();
             let Some(next) = next.filter(|(at, _)| *at < settled || settled == Time::MAX) else { break };
             if Some(next) == seen {
                 if let Some(seen) = self.seen.pop_front().filter(|seen| seen.at <= end) {
-                    self.process(seen, sink);
+                    self.process_kernel_event(seen, sink);
                 }
-            } else if let Some((at, line)) = self.decided.pop_front() {
-                self.decide(at, &line, sink);
+            } else if let Some((at, line)) = self.manager_lines.pop_front() {
+                self.process_manager_line(at, &line, sink);
             }
         }
         self.settled = settled;
@@ -114,24 +114,24 @@ impl ManagedMerge {
 
     /// Both accounts are whole: writes the rest.
     pub fn finish(mut self, end: Time, sink: &mut (impl Sink + ?Sized)) -> Merged {
-        self.decided_until = Time::MAX;
+        self.manager_lines_until = Time::MAX;
         self.advance(Time::MAX, end, sink);
         Merged { last: self.last, stamped: Vec::new(), missing: self.missing, switches: self.switches }
     }
 
-    fn say(&mut self, at: Time, event: Event, sink: &mut (impl Sink + ?Sized)) {
+    fn write(&mut self, at: Time, event: Event, sink: &mut (impl Sink + ?Sized)) {
         self.last = self.last.max(at);
         sink.event(self.stream, self.last, &event);
     }
 
-    fn say_all(&mut self, at: Time, lines: &[Line], sink: &mut (impl Sink + ?Sized)) {
+    fn write_all(&mut self, at: Time, lines: &[Line], sink: &mut (impl Sink + ?Sized)) {
         self.last = self.last.max(at);
         lines.iter().for_each(|line| line.write_to(self.stream, self.last, sink));
     }
 
     /// A line of the managers.
-    fn decide(&mut self, at: Time, line: &Line, sink: &mut (impl Sink + ?Sized)) {
-        let Line::Event(event) = line else { return self.say_all(at, std::slice::from_ref(line), sink) };
+    fn process_manager_line(&mut self, at: Time, line: &Line, sink: &mut (impl Sink + ?Sized)) {
+        let Line::Event(event) = line else { return self.write_all(at, std::slice::from_ref(line), sink) };
         match *event {
             Event::Start { job, cpu } | Event::Resume { job, cpu } => {
                 self.cpus.insert(cpu, Cpu { job: Some(job), ..Cpu::default() });
@@ -143,9 +143,9 @@ impl ManagedMerge {
                     None => {}
                     Some(_) if matches!(event, Event::Complete { .. }) => {
                         self.missing += u64::from(self.open_losses == 0);
-                        self.say(at, Event::Gap { job }, sink);
+                        self.write(at, Event::Gap { job }, sink);
                     }
-                    Some(Leave::Asleep) => return self.say(at, Event::Wake { job }, sink),
+                    Some(Leave::Asleep) => return self.write(at, Event::Wake { job }, sink),
                     Some(Leave::Ready | Leave::Stopped) => return,
                 }
             }
@@ -156,43 +156,43 @@ impl ManagedMerge {
             }
             _ => {}
         }
-        self.say(at, *event, sink);
+        self.write(at, *event, sink);
     }
 
-    fn process(&mut self, seen: RunEvent, sink: &mut (impl Sink + ?Sized)) {
+    fn process_kernel_event(&mut self, seen: RunEvent, sink: &mut (impl Sink + ?Sized)) {
         let at = seen.at;
         match seen.what {
             Kind::OtherIn { cpu, thread } => {
                 let here = self.cpus.entry(cpu).or_default();
-                here.is_takts = false;
+                here.has_takt_thread = false;
                 if let (Some(job), None) = (here.job, here.lost) {
                     let lane = self.threads.iter().position(|tasks| tasks.contains(&job.task));
                     let left = lane.and_then(|lane| self.left.get(lane)).copied().unwrap_or_default();
                     here.lost = Some(left);
                     let preempted = left == Leave::Ready;
                     let event = if preempted { Event::Preempt { job, cpu } } else { Event::Block { job, cpu } };
-                    self.say(at, event, sink);
+                    self.write(at, event, sink);
                 }
-                let lines = self.other_threads.got(cpu, &thread);
-                self.say_all(at, &lines, sink);
+                let lines = self.other_threads.switched_in(cpu, &thread);
+                self.write_all(at, &lines, sink);
             }
             Kind::OtherOut { cpu, thread } => {
-                let lines = self.other_threads.gave(cpu, &thread);
-                self.say_all(at, &lines, sink);
+                let lines = self.other_threads.switched_out(cpu, &thread);
+                self.write_all(at, &lines, sink);
             }
             Kind::Interrupt { cpu, kind, number, name, begins } => {
                 let lines = self.other_threads.interrupt(cpu, kind, number, &name, begins);
-                self.say_all(at, &lines, sink);
+                self.write_all(at, &lines, sink);
             }
-            Kind::Stolen { cpu, span, within } => self.say(at, Event::Steal { cpu, span, within }, sink),
+            Kind::Stolen { cpu, span, within } => self.write(at, Event::Steal { cpu, span, within }, sink),
             Kind::LossBegins { count } => {
                 self.open_losses += 1;
-                self.say(at, Event::Lost { count }, sink);
+                self.write(at, Event::Lost { count }, sink);
                 self.other_threads.forget();
                 let jobs: Vec<JobKey> = self.cpus.values().filter_map(|here| here.job).collect();
                 self.left.fill(Leave::Ready);
-                self.cpus.values_mut().for_each(|here| (here.lost, here.is_takts) = (None, false));
-                jobs.into_iter().for_each(|job| self.say(at, Event::Gap { job }, sink));
+                self.cpus.values_mut().for_each(|here| (here.lost, here.has_takt_thread) = (None, false));
+                jobs.into_iter().for_each(|job| self.write(at, Event::Gap { job }, sink));
             }
             Kind::LossEnds => self.open_losses = self.open_losses.saturating_sub(1),
             Kind::Woken { lane } => {
@@ -202,7 +202,7 @@ impl ManagedMerge {
                 let Some(here) = self.cpus.values_mut().find(is_its) else { return };
                 if let Some(job) = here.job.filter(|_| here.lost == Some(Leave::Asleep)) {
                     here.lost = Some(Leave::Ready);
-                    self.say(at, Event::Wake { job }, sink);
+                    self.write(at, Event::Wake { job }, sink);
                 }
             }
             Kind::SwitchIn { lane, cpu } => self.switch_in(at, lane, cpu, sink),
@@ -228,15 +228,15 @@ impl ManagedMerge {
         self.leave(lane, Leave::Ready);
         let here = self.cpus.entry(cpu).or_default();
         if let Some(job) = here.job.filter(|job| works_for(&self.threads, lane, *job)) {
-            here.is_takts = false;
+            here.has_takt_thread = false;
             let Some(lost) = here.lost.take() else { return };
             if lost == Leave::Asleep {
-                self.say(at, Event::Wake { job }, sink);
+                self.write(at, Event::Wake { job }, sink);
             }
-            self.say(at, Event::Resume { job, cpu }, sink);
-        } else if (here.job.is_none() || here.lost.is_some()) && !std::mem::replace(&mut here.is_takts, true) {
-            let lines = self.other_threads.takt(cpu);
-            self.say_all(at, &lines, sink);
+            self.write(at, Event::Resume { job, cpu }, sink);
+        } else if (here.job.is_none() || here.lost.is_some()) && !std::mem::replace(&mut here.has_takt_thread, true) {
+            let lines = self.other_threads.takt_switched_in(cpu);
+            self.write_all(at, &lines, sink);
         }
     }
 }
@@ -257,11 +257,11 @@ impl RunEventSink for ManagedMerge {
 
 impl Sink for ManagedMerge {
     fn event(&mut self, _stream: u32, now: Time, event: &Event) {
-        self.decided.push_back((now.max(self.settled), Line::Event(*event)));
+        self.manager_lines.push_back((now.max(self.settled), Line::Event(*event)));
     }
 
     fn define(&mut self, _stream: u32, now: Time, definition: &Definition) {
-        self.decided.push_back((now.max(self.settled), Line::Define(Box::new(definition.clone()))));
+        self.manager_lines.push_back((now.max(self.settled), Line::Define(Box::new(definition.clone()))));
     }
 }
 

@@ -8,7 +8,7 @@ use takt_model::{NodeId, Time};
 use crate::event::{Comm, Pid, Thread};
 
 /// The number of threads with definitions of their own. All later ones share one definition.
-const STRANGERS_MAX: usize = 1 << 12;
+const OTHER_THREADS_MAX: usize = 1 << 12;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Line {
@@ -37,7 +37,7 @@ pub(crate) struct OtherThreads {
     node: NodeId,
     threads: BTreeMap<ThreadKey, (u32, Comm, ThreadKind)>,
     interrupts: BTreeMap<(InterruptKind, u32), u32>,
-    /// By CPU: who has it, as the log says.
+    /// By CPU: the last thread in the log. `None` for a thread of the run.
     holders: BTreeMap<u32, Option<Pid>>,
 }
 
@@ -53,14 +53,14 @@ impl OtherThreads {
     }
 
     /// The CPU goes to a thread that is not the run's, or to nobody.
-    pub(crate) fn got(&mut self, cpu: u32, thread: &Thread) -> Vec<Line> {
+    pub(crate) fn switched_in(&mut self, cpu: u32, thread: &Thread) -> Vec<Line> {
         self.holders.insert(cpu, Some(thread.pid));
         self.occupy(cpu, thread)
     }
 
-    /// A thread that is not the run's had the CPU last. If the log says so already, only a new name
-    /// or kind of the thread is told: it may have called exec meanwhile.
-    pub(crate) fn gave(&mut self, cpu: u32, thread: &Thread) -> Vec<Line> {
+    /// The CPU goes from a thread that is not the run's. If the log has the thread on this CPU
+    /// already, only its definition is logged, if exec has changed it.
+    pub(crate) fn switched_out(&mut self, cpu: u32, thread: &Thread) -> Vec<Line> {
         let mut lines = self.occupy(cpu, thread);
         if self.holders.insert(cpu, None) == Some(Some(thread.pid)) {
             lines.retain(|line| matches!(line, Line::Define(_)));
@@ -78,7 +78,7 @@ impl OtherThreads {
     }
 
     /// The CPU goes to a thread of takt without a job.
-    pub(crate) fn takt(&mut self, cpu: u32) -> Vec<Line> {
+    pub(crate) fn takt_switched_in(&mut self, cpu: u32) -> Vec<Line> {
         self.holders.insert(cpu, None);
         let mut lines = Vec::new();
         let thread = Some(self.number(ThreadKey::Takt, Comm::new(b"takt"), ThreadKind::Takt, &mut lines));
@@ -100,11 +100,11 @@ impl OtherThreads {
         lines
     }
 
-    /// A thread's number, defined in `lines` where it is new, has another name or another kind.
+    /// A thread's number in the log. A new thread, name or kind is defined in `lines`.
     fn number(&mut self, who: ThreadKey, comm: Comm, kind: ThreadKind, lines: &mut Vec<Line>) -> u32 {
         let next = self.threads.len();
         let (who, comm, kind) = match who {
-            ThreadKey::Pid(_) if next >= STRANGERS_MAX && !self.threads.contains_key(&who) => {
+            ThreadKey::Pid(_) if next >= OTHER_THREADS_MAX && !self.threads.contains_key(&who) => {
                 (ThreadKey::TooMany, Comm::new(b"(others)"), ThreadKind::Unknown)
             }
             known => (known, comm, kind),
@@ -146,7 +146,7 @@ impl OtherThreads {
         lines
     }
 
-    /// Events were lost: who has which CPU nobody knows.
+    /// Events were lost: the holders of CPUs are unknown.
     pub(crate) fn forget(&mut self) {
         self.holders.clear();
     }
@@ -191,27 +191,27 @@ mod tests {
     fn a_thread_is_defined_once_and_again_when_its_name_or_kind_changes() {
         let mut other_threads = OtherThreads::new(0);
         let hog = thread(7, "hog", 39);
-        // It has just been made, and has its maker's name still.
-        assert_eq!(shown(&other_threads.got(0, &thread(7, "sh", 120))), ["0 is sh Ordinary", "cpu 0: Some(0)"]);
-        assert_eq!(shown(&other_threads.got(0, &hog)), ["0 is hog RealTime", "cpu 0: Some(0)"]);
-        assert_eq!(shown(&other_threads.gave(0, &hog)), Vec::<String>::new(), "the log says so already");
-        assert_eq!(shown(&other_threads.gave(0, &hog)), ["cpu 0: Some(0)"]);
-        assert_eq!(shown(&other_threads.got(1, &thread(0, "swapper/1", 120))), ["cpu 1: None"]);
-        assert_eq!(shown(&other_threads.takt(1)), ["1 is takt Takt", "cpu 1: Some(1)"]);
-        for pid in 100..100 + STRANGERS_MAX as u32 {
-            other_threads.got(2, &thread(pid, "one", 120));
+        // A new thread still has the name of its parent.
+        assert_eq!(shown(&other_threads.switched_in(0, &thread(7, "sh", 120))), ["0 is sh Ordinary", "cpu 0: Some(0)"]);
+        assert_eq!(shown(&other_threads.switched_in(0, &hog)), ["0 is hog RealTime", "cpu 0: Some(0)"]);
+        assert_eq!(shown(&other_threads.switched_out(0, &hog)), Vec::<String>::new(), "the log says so already");
+        assert_eq!(shown(&other_threads.switched_out(0, &hog)), ["cpu 0: Some(0)"]);
+        assert_eq!(shown(&other_threads.switched_in(1, &thread(0, "swapper/1", 120))), ["cpu 1: None"]);
+        assert_eq!(shown(&other_threads.takt_switched_in(1)), ["1 is takt Takt", "cpu 1: Some(1)"]);
+        for pid in 100..100 + OTHER_THREADS_MAX as u32 {
+            other_threads.switched_in(2, &thread(pid, "one", 120));
         }
-        assert_eq!(shown(&other_threads.got(2, &thread(9, "late", 120))), ["cpu 2: Some(4096)"]);
-        assert_eq!(other_threads.threads.len(), STRANGERS_MAX + 1);
+        assert_eq!(shown(&other_threads.switched_in(2, &thread(9, "late", 120))), ["cpu 2: Some(4096)"]);
+        assert_eq!(other_threads.threads.len(), OTHER_THREADS_MAX + 1);
     }
 
     #[test]
     fn a_thread_that_renames_itself_while_it_has_the_cpu_is_defined_again() {
         let mut other_threads = OtherThreads::new(0);
-        other_threads.got(0, &thread(7, "sh", 120));
-        assert_eq!(shown(&other_threads.gave(0, &thread(7, "hog", 39))), ["0 is hog RealTime"]);
-        other_threads.got(0, &thread(0, "swapper/0", 120));
-        assert_eq!(shown(&other_threads.gave(0, &thread(0, "swapper/0", 120))), Vec::<String>::new());
+        other_threads.switched_in(0, &thread(7, "sh", 120));
+        assert_eq!(shown(&other_threads.switched_out(0, &thread(7, "hog", 39))), ["0 is hog RealTime"]);
+        other_threads.switched_in(0, &thread(0, "swapper/0", 120));
+        assert_eq!(shown(&other_threads.switched_out(0, &thread(0, "swapper/0", 120))), Vec::<String>::new());
     }
 
     #[test]
