@@ -6,11 +6,11 @@
 
 use takt_model::file::one_line;
 
-/// They count nanoseconds.
-const OF_TIME: [&str; 7] = ["local", "global", "perf", "mono", "mono_raw", "boot", "tai"];
-/// They count something else.
-const OF_COUNTS: [&str; 6] = ["counter", "uptime", "x86-tsc", "tsc2nsec", "ppc-tb", "s390-tod"];
-/// So much of a name is repeated.
+/// Clocks that count nanoseconds.
+const TIME_CLOCKS: [&str; 7] = ["local", "global", "perf", "mono", "mono_raw", "boot", "tai"];
+/// Clocks that count something else.
+const COUNTER_CLOCKS: [&str; 6] = ["counter", "uptime", "x86-tsc", "tsc2nsec", "ppc-tb", "s390-tod"];
+/// The longest part of a name in a message.
 const NAME_MAX: usize = 40;
 
 /// The clock of `local [global] mono`: the name in brackets, or the only name.
@@ -22,13 +22,13 @@ pub(crate) fn in_use(text: &[u8]) -> String {
 }
 
 /// Whether the clock of that name counts something else than nanoseconds.
-pub(crate) fn counts(name: &str) -> bool {
-    OF_COUNTS.contains(&name)
+pub(crate) fn is_counter(name: &str) -> bool {
+    COUNTER_CLOCKS.contains(&name)
 }
 
-/// The doubt about a clock that is not known to count time or something else.
-pub(crate) fn doubt(name: &str) -> Option<String> {
-    let is_known = name.is_empty() || OF_TIME.contains(&name) || OF_COUNTS.contains(&name);
+/// The warning about a clock that is in neither list.
+pub(crate) fn unknown_clock(name: &str) -> Option<String> {
+    let is_known = name.is_empty() || TIME_CLOCKS.contains(&name) || COUNTER_CLOCKS.contains(&name);
     (!is_known).then(|| {
         let name: String = one_line(name).chars().take(NAME_MAX).collect();
         format!("takt does not know the clock \"{name}\"; durations are right only if it counts nanoseconds")

@@ -524,7 +524,7 @@ impl Dat<'_> {
             return;
         }
         self.clock = clock::in_use(text);
-        if let Some(why) = clock::doubt(&self.clock) {
+        if let Some(why) = clock::unknown_clock(&self.clock) {
             damages.at_byte(place, &why);
         }
     }

@@ -8,72 +8,71 @@ use crate::event::{Comm, Context, EventKind, KernelEvent, Names, SwitchOutState,
 use crate::format::{Field, FieldKind, Format};
 use crate::page::{Entry, Page};
 
-/// The descriptions of one trace's events, made ready: an event is decoded by its number, without a
-/// search.
+/// The descriptions of one trace's events, indexed by the events' numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Decoder {
     endian: Endian,
     by_id: Vec<Option<EventLayout>>,
-    /// The usual events, in a small table, so that the data for each event is in the nearest cache.
-    /// Empty for the other byte order.
-    usual: Vec<Usual>,
+    /// By number: events of the usual layout. The table is small, so it stays in the nearest cache.
+    /// Empty if the trace is big-endian.
+    fast: Vec<FastEntry>,
     unknown: u16,
     lost: u16,
 }
 
-/// An event that 64-bit kernels of either kind describe alike: it begins with its number, flags,
-/// and the thread's id in eight bytes.
+/// An event in the usual layout of 64-bit kernels: its number, flags and thread id take the first
+/// eight bytes.
 #[derive(Clone, Copy, Debug)]
-struct Usual {
-    way: Way,
+struct FastEntry {
+    kind: FastKind,
     name: u16,
     /// The offset of its own fields. They are read last.
-    at: u16,
+    offset: u16,
 }
 
-/// How its fields are read.
+/// How the fields of an event are read.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum FastKind {
     /// As kernels have laid out sched_switch since 2.6.38.
-    Switch(States),
+    Switch(StateBits),
     /// As they have laid out wake-ups since 4.2.
     Wake(Waking),
-    /// It is not usual: by its [`EventLayout`].
-    Longer,
+    /// By its [`EventLayout`].
+    General,
 }
 
-impl Usual {
-    const NONE: Usual = Usual { way: Way::Longer, name: 0, at: 0 };
+impl FastEntry {
+    const NONE: FastEntry = FastEntry { kind: FastKind::General, name: 0, offset: 0 };
 }
 
 /// An event that has a description.
 #[derive(Clone, Debug)]
 struct EventLayout {
     name: u16,
-    pid: Number,
+    pid: NumberField,
     /// The flags of the context, where the description has them.
-    flags: Option<Number>,
-    recipe: Recipe,
-    /// No event has fewer bytes.
-    least: usize,
-    /// Whether names stand at places that the event tells.
-    located: bool,
+    flags: Option<NumberField>,
+    fields: EventFields,
+    /// The least length of an event in bytes.
+    len_min: usize,
+    /// Whether the event itself has the places of its texts.
+    is_dynamic: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Number {
+struct NumberField {
     offset: usize,
-    /// How many of 64 bits are not the number's: 0, 32, 48 or 56.
+    /// 64 less the number's bits: 0, 32, 48 or 56.
     unused: u32,
 }
 
-/// Which event it is stands first in each.
-const ID: Number = Number { offset: 0, unused: 48 };
+/// The event's number.
+const ID: NumberField = NumberField { offset: 0, unused: 48 };
 
-impl Number {
+impl NumberField {
     /// `size` is 1, 2, 4 or 8.
     fn new(offset: usize, size: usize) -> Self {
-        Number { offset, unused: 64 - 8 * size as u32 }
+        NumberField { offset, unused: 64 - 8 * size as u32 }
     }
     fn end(self) -> usize {
         self.offset.saturating_add(8 - self.unused as usize / 8)
@@ -81,104 +80,106 @@ impl Number {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Text {
+struct TextField {
     offset: usize,
     size: usize,
     kind: FieldKind,
 }
 
-impl Text {
-    fn is_located(self) -> bool {
-        matches!(self.kind, FieldKind::Located | FieldKind::LocatedAfter)
+impl TextField {
+    fn is_dynamic(self) -> bool {
+        matches!(self.kind, FieldKind::DataLoc | FieldKind::RelLoc)
     }
-    /// The first byte after it, or after what tells its place.
+    /// The first byte after it, or after the number with its place.
     fn end(self) -> usize {
-        self.offset.saturating_add(if self.is_located() { self.size.max(4) } else { self.size })
+        self.offset.saturating_add(if self.is_dynamic() { self.size.max(4) } else { self.size })
     }
 }
 
-/// Places of a thread's id, name and priority.
+/// The fields with a thread's id, name and priority.
 #[derive(Clone, Copy, Debug)]
-struct ThreadAt {
-    pid: Number,
-    comm: Text,
-    prio: Option<Number>,
+struct ThreadFields {
+    pid: NumberField,
+    comm: TextField,
+    prio: Option<NumberField>,
 }
 
-/// The fields to read of an event.
+/// The fields that are read of an event.
 #[derive(Clone, Debug)]
-enum Recipe {
-    Switch { prev: ThreadAt, state: Number, states: States, next: ThreadAt },
-    Wake { thread: ThreadAt, cpu: Number, waking: Waking },
-    Migrate { pid: Number, from: Number, to: Number },
-    Fork { parent: Number, child: Number, comm: Text },
-    Exit { pid: Number },
-    Rename { pid: Number, comm: Text },
-    IrqEnter { number: Number, name: Option<Text> },
-    Interrupt { number: Number, made: fn(u32) -> EventKind },
-    Timer { expires: Number },
-    SyscallEnter { number: Number, args: [Number; 6] },
-    SyscallExit { number: Number, result: Number },
+enum EventFields {
+    Switch { prev: ThreadFields, state: NumberField, states: StateBits, next: ThreadFields },
+    Wake { thread: ThreadFields, cpu: NumberField, waking: Waking },
+    Migrate { pid: NumberField, from: NumberField, to: NumberField },
+    Fork { parent: NumberField, child: NumberField, comm: TextField },
+    Exit { pid: NumberField },
+    Rename { pid: NumberField, comm: TextField },
+    IrqEnter { number: NumberField, name: Option<TextField> },
+    Interrupt { number: NumberField, make: fn(u32) -> EventKind },
+    Timer { expires: NumberField },
+    SyscallEnter { number: NumberField, args: [NumberField; 6] },
+    SyscallExit { number: NumberField, result: NumberField },
     Other,
 }
 
-impl Recipe {
-    /// The shorter way to the same, and where the fields begin, where the places allow it.
-    fn shortened(&self) -> Option<(Way, u16)> {
-        let at = |thread: &ThreadAt, offset: usize| {
-            let ThreadAt { pid, comm, prio: Some(prio) } = thread else { return false };
+impl EventFields {
+    /// The fast kind and the offset of the fields, if they have the usual layout.
+    fn fast_kind(&self) -> Option<(FastKind, u16)> {
+        let at = |thread: &ThreadFields, offset: usize| {
+            let ThreadFields { pid, comm, prio: Some(prio) } = thread else { return false };
             let numbers = [(pid, 16), (prio, 20)];
             (comm.offset, comm.size, comm.kind) == (offset, 16, FieldKind::Array)
-                && numbers.iter().all(|(number, behind)| **number == Number::new(offset.saturating_add(*behind), 4))
+                && numbers
+                    .iter()
+                    .all(|(number, behind)| **number == NumberField::new(offset.saturating_add(*behind), 4))
         };
         match self {
-            Recipe::Switch { prev, state, states, next } => {
+            EventFields::Switch { prev, state, states, next } => {
                 let start = prev.comm.offset;
                 let [middle, last] = [24, 32].map(|behind| start.saturating_add(behind));
-                let usual = at(prev, start) && *state == Number::new(middle, 8) && at(next, last);
-                usual.then_some(Way::Switch(*states)).zip(u16::try_from(start).ok())
+                let usual = at(prev, start) && *state == NumberField::new(middle, 8) && at(next, last);
+                usual.then_some(FastKind::Switch(*states)).zip(u16::try_from(start).ok())
             }
-            Recipe::Wake { thread, cpu, waking } => {
+            EventFields::Wake { thread, cpu, waking } => {
                 let start = thread.comm.offset;
-                let usual = at(thread, start) && *cpu == Number::new(start.saturating_add(24), 4);
-                usual.then_some(Way::Wake(*waking)).zip(u16::try_from(start).ok())
+                let usual = at(thread, start) && *cpu == NumberField::new(start.saturating_add(24), 4);
+                usual.then_some(FastKind::Wake(*waking)).zip(u16::try_from(start).ok())
             }
             _ => None,
         }
     }
 
-    fn places(&self) -> (Vec<Number>, Vec<Text>) {
-        let thread = |at: &ThreadAt| ([at.pid].into_iter().chain(at.prio), at.comm);
+    fn numbers_and_texts(&self) -> (Vec<NumberField>, Vec<TextField>) {
+        let thread = |at: &ThreadFields| ([at.pid].into_iter().chain(at.prio), at.comm);
         match self {
-            Recipe::Switch { prev, state, next, .. } => {
+            EventFields::Switch { prev, state, next, .. } => {
                 let ((one, prev), (two, next)) = (thread(prev), thread(next));
                 (one.chain(two).chain([*state]).collect(), vec![prev, next])
             }
-            Recipe::Wake { thread: woken, cpu, .. } => {
+            EventFields::Wake { thread: woken, cpu, .. } => {
                 let (numbers, comm) = thread(woken);
                 (numbers.chain([*cpu]).collect(), vec![comm])
             }
-            Recipe::Migrate { pid, from, to } => (vec![*pid, *from, *to], Vec::new()),
-            Recipe::Fork { parent, child, comm } => (vec![*parent, *child], vec![*comm]),
-            Recipe::Exit { pid } => (vec![*pid], Vec::new()),
-            Recipe::Rename { pid, comm } => (vec![*pid], vec![*comm]),
-            Recipe::IrqEnter { number, name } => (vec![*number], name.iter().copied().collect()),
-            Recipe::Interrupt { number, .. } => (vec![*number], Vec::new()),
-            Recipe::Timer { expires } => (vec![*expires], Vec::new()),
-            Recipe::SyscallEnter { number, args } => (args.iter().copied().chain([*number]).collect(), Vec::new()),
-            Recipe::SyscallExit { number, result } => (vec![*number, *result], Vec::new()),
-            Recipe::Other => (Vec::new(), Vec::new()),
+            EventFields::Migrate { pid, from, to } => (vec![*pid, *from, *to], Vec::new()),
+            EventFields::Fork { parent, child, comm } => (vec![*parent, *child], vec![*comm]),
+            EventFields::Exit { pid } => (vec![*pid], Vec::new()),
+            EventFields::Rename { pid, comm } => (vec![*pid], vec![*comm]),
+            EventFields::IrqEnter { number, name } => (vec![*number], name.iter().copied().collect()),
+            EventFields::Interrupt { number, .. } => (vec![*number], Vec::new()),
+            EventFields::Timer { expires } => (vec![*expires], Vec::new()),
+            EventFields::SyscallEnter { number, args } => (args.iter().copied().chain([*number]).collect(), Vec::new()),
+            EventFields::SyscallExit { number, result } => (vec![*number, *result], Vec::new()),
+            EventFields::Other => (Vec::new(), Vec::new()),
         }
     }
 }
 
 impl Decoder {
-    /// Makes `formats` ready; the names of events go to `names`, and what would be read, but for a
-    /// field that its description lacks, to `damages`.
+    /// Indexes `formats`. The names of events go to `names`. An event that takt reads, and that lacks
+    /// a field, goes to `damages`.
     #[must_use]
     pub(crate) fn new(formats: &[Format], endian: Endian, names: &mut Names, damages: &mut Damages) -> Self {
         let unknown = names.number("(no format)");
-        let mut decoder = Decoder { endian, by_id: Vec::new(), usual: Vec::new(), unknown, lost: 0 };
+        let mut decoder = Decoder { endian, by_id: Vec::new(), fast: Vec::new(), unknown, lost: 0 };
         let mut lacks = |event: &str, field: &str| {
             let why = format!("the format of {event} lacks the field {field}: its events are counted, not read");
             damages.at_byte(0, &why);
@@ -188,29 +189,29 @@ impl Decoder {
                 lacks(&format.name, "common_pid");
                 continue;
             };
-            let recipe = recipe(format).unwrap_or_else(|field| {
+            let fields = event_fields(format).unwrap_or_else(|field| {
                 lacks(&format.name, field);
-                Recipe::Other
+                EventFields::Other
             });
             let id = usize::from(format.id);
             if decoder.by_id.len() <= id {
                 decoder.by_id.resize(id + 1, None);
             }
             let flags = number(format, "common_flags").ok();
-            let (numbers, texts) = recipe.places();
-            let ends = [ID, pid].into_iter().chain(flags).chain(numbers).map(Number::end);
-            let least = ends.chain(texts.iter().map(|text| text.end())).max().unwrap_or(0);
-            let usual_head = pid == Number::new(4, 4) && flags == Some(Number::new(2, 1));
-            let located = texts.iter().any(|text| text.is_located());
+            let (numbers, texts) = fields.numbers_and_texts();
+            let ends = [ID, pid].into_iter().chain(flags).chain(numbers).map(NumberField::end);
+            let len_min = ends.chain(texts.iter().map(|text| text.end())).max().unwrap_or(0);
+            let has_usual_head = pid == NumberField::new(4, 4) && flags == Some(NumberField::new(2, 1));
+            let is_dynamic = texts.iter().any(|text| text.is_dynamic());
             let name = names.number(&format.name);
             if endian == Endian::Little {
-                decoder.usual.resize(decoder.by_id.len(), Usual::NONE);
-                decoder.usual[id] = match recipe.shortened() {
-                    Some((way, at)) if usual_head => Usual { way, name, at },
-                    _ => Usual::NONE,
+                decoder.fast.resize(decoder.by_id.len(), FastEntry::NONE);
+                decoder.fast[id] = match fields.fast_kind() {
+                    Some((kind, offset)) if has_usual_head => FastEntry { kind, name, offset },
+                    _ => FastEntry::NONE,
                 };
             }
-            decoder.by_id[id] = Some(EventLayout { name, pid, flags, recipe, least, located });
+            decoder.by_id[id] = Some(EventLayout { name, pid, flags, fields, len_min, is_dynamic });
         }
         decoder.lost = names.number("(lost)");
         decoder
@@ -277,42 +278,42 @@ impl Decoder {
     fn decode(&self, payload: &[u8], big: bool, event: &mut KernelEvent) -> bool {
         let Some(id) = payload.first_chunk() else { return false };
         let id = if big { u16::from_be_bytes(*id) } else { u16::from_le_bytes(*id) };
-        let Some(usual) = self.usual.get(usize::from(id)) else { return self.longer(id, payload, big, event) };
+        let Some(entry) = self.fast.get(usize::from(id)) else { return self.decode_general(id, payload, big, event) };
         // One length check covers all fields.
-        match usual.way {
-            Way::Switch(states) => {
-                let Some(fields) = fields::<56>(payload, usual.at) else { return false };
-                let (prev, next) = (usual_thread(fields, 0), usual_thread(fields, 32));
+        match entry.kind {
+            FastKind::Switch(states) => {
+                let Some(fields) = fields::<56>(payload, entry.offset) else { return false };
+                let (prev, next) = (fixed_thread(fields, 0), fixed_thread(fields, 32));
                 let state = u64::from_le_bytes(part(fields, 24));
                 event.what = EventKind::Switch { prev, left: states.left(state), next };
             }
-            Way::Wake(waking) => {
-                let Some(fields) = fields::<28>(payload, usual.at) else { return false };
+            FastKind::Wake(waking) => {
+                let Some(fields) = fields::<28>(payload, entry.offset) else { return false };
                 let cpu = Some(u32::from_le_bytes(part(fields, 24)));
-                event.what = EventKind::Wake { thread: usual_thread(fields, 0), waking, cpu };
+                event.what = EventKind::Wake { thread: fixed_thread(fields, 0), waking, cpu };
             }
-            Way::Longer => return self.longer(id, payload, big, event),
+            FastKind::General => return self.decode_general(id, payload, big, event),
         }
         let head = u64::from_le_bytes(part(payload, 0));
         (event.name, event.pid, event.context) =
-            (usual.name, (head >> 32) as u32, Context::of_flags(head >> 16 & 0xff));
+            (entry.name, (head >> 32) as u32, Context::of_flags(head >> 16 & 0xff));
         true
     }
 
-    /// The same of an event that is not usual, or unknown.
+    /// [`Decoder::decode`] for events of another layout, and for unknown ones.
     #[inline(never)]
-    fn longer(&self, id: u16, payload: &[u8], big: bool, event: &mut KernelEvent) -> bool {
+    fn decode_general(&self, id: u16, payload: &[u8], big: bool, event: &mut KernelEvent) -> bool {
         let from = Payload { bytes: payload, big };
         let Some(Some(known)) = self.by_id.get(usize::from(id)) else {
             (event.name, event.pid, event.context, event.what) = (self.unknown, 0, Context::Thread, EventKind::Other);
             return true;
         };
-        if payload.len() < known.least || (known.located && !from.holds(&known.recipe)) {
+        if payload.len() < known.len_min || (known.is_dynamic && !from.dynamic_texts_fit(&known.fields)) {
             return false;
         }
         (event.name, event.pid) = (known.name, from.small(known.pid));
         event.context = known.flags.map_or(Context::Thread, |flags| Context::of_flags(from.number(flags)));
-        from.what(&known.recipe, &mut event.what);
+        from.what(&known.fields, &mut event.what);
         true
     }
 }
@@ -329,20 +330,20 @@ fn part<const N: usize>(fields: &[u8], at: usize) -> [u8; N] {
     fields.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or([0; N])
 }
 
-/// A name, an id and a priority, one behind the other.
+/// A thread whose name, id and priority follow each other.
 #[inline(always)]
-fn usual_thread(fields: &[u8], at: usize) -> Thread {
+fn fixed_thread(fields: &[u8], at: usize) -> Thread {
     let (pid, prio) = (u32::from_le_bytes(part(fields, at + 16)), i32::from_le_bytes(part(fields, at + 20)));
     Thread { pid, comm: Comm::whole(part(fields, at)), prio: Some(prio) }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// It is an event, or a loss of some.
+    /// An event, or a loss of events.
     Event,
-    /// From that byte of the page on it cannot be read, and why.
+    /// From this byte of the page on it cannot be read. The text says why.
     Broken(usize, &'static str),
-    /// There are no more.
+    /// The page has no more entries.
     End,
 }
 
@@ -354,13 +355,13 @@ struct Payload<'a> {
 }
 
 impl Payload<'_> {
-    /// Eight bytes from `offset` on, the first one lowest.
+    /// Eight bytes from `offset` on, as a little-endian number.
     #[inline(always)]
     fn eight(self, offset: usize) -> u64 {
         if let Some(eight) = self.bytes.get(offset..).and_then(<[u8]>::first_chunk) {
             return u64::from_le_bytes(*eight);
         }
-        // At the end: the last eight bytes, of which those before are shifted out.
+        // Near the end: the last eight bytes, without those before `offset`.
         match self.bytes.last_chunk() {
             Some(eight) => {
                 let before = offset + 8 - self.bytes.len();
@@ -369,7 +370,7 @@ impl Payload<'_> {
             None => self.few(offset),
         }
     }
-    /// The same, of an event of less than eight bytes.
+    /// [`Payload::eight`] for an event of less than eight bytes.
     #[cold]
     fn few(self, offset: usize) -> u64 {
         let rest = self.bytes.get(offset..).unwrap_or_default();
@@ -377,99 +378,99 @@ impl Payload<'_> {
     }
     /// The number in the topmost of 64 bits.
     #[inline(always)]
-    fn top(self, at: Number) -> u64 {
+    fn top(self, at: NumberField) -> u64 {
         let eight = self.eight(at.offset);
         if self.big { eight.swap_bytes() } else { eight.wrapping_shl(at.unused) }
     }
     #[inline(always)]
-    fn number(self, at: Number) -> u64 {
+    fn number(self, at: NumberField) -> u64 {
         self.top(at).wrapping_shr(at.unused)
     }
     #[inline(always)]
-    fn signed(self, at: Number) -> i64 {
+    fn signed(self, at: NumberField) -> i64 {
         self.top(at).cast_signed().wrapping_shr(at.unused)
     }
     /// A number that is never negative and never large: an id, a CPU. -1 (none) is `u32::MAX`.
     #[inline(always)]
-    fn small(self, at: Number) -> u32 {
+    fn small(self, at: NumberField) -> u32 {
         self.number(at) as u32
     }
     #[inline(always)]
-    fn comm(self, at: Text) -> Comm {
-        let (offset, size) = if at.is_located() { self.located(at) } else { (at.offset, at.size) };
+    fn comm(self, at: TextField) -> Comm {
+        let (offset, size) = if at.is_dynamic() { self.dynamic_range(at) } else { (at.offset, at.size) };
         Comm::new(self.bytes.get(offset..offset + size).unwrap_or_default())
     }
-    /// The place of a text, which the event tells: offset and size.
+    /// The offset and the size of a text whose place stands in the event.
     #[cold]
-    fn located(self, at: Text) -> (usize, usize) {
-        let place = self.number(Number::new(at.offset, 4));
-        let base = if at.kind == FieldKind::Located { 0 } else { at.offset + at.size };
+    fn dynamic_range(self, at: TextField) -> (usize, usize) {
+        let place = self.number(NumberField::new(at.offset, 4));
+        let base = if at.kind == FieldKind::DataLoc { 0 } else { at.offset + at.size };
         (base + (place & 0xffff) as usize, (place >> 16) as usize)
     }
-    /// Whether names at told places are within the event. An interrupt may have no name.
+    /// Whether texts whose places stand in the event are within it. An interrupt may have no name.
     #[cold]
-    fn holds(self, recipe: &Recipe) -> bool {
-        let is_interrupt = matches!(recipe, Recipe::IrqEnter { .. });
-        let (_, texts) = recipe.places();
+    fn dynamic_texts_fit(self, fields: &EventFields) -> bool {
+        let is_interrupt = matches!(fields, EventFields::IrqEnter { .. });
+        let (_, texts) = fields.numbers_and_texts();
         is_interrupt
-            || texts.iter().filter(|text| text.is_located()).all(|text| {
-                let (offset, size) = self.located(*text);
+            || texts.iter().filter(|text| text.is_dynamic()).all(|text| {
+                let (offset, size) = self.dynamic_range(*text);
                 offset + size <= self.bytes.len()
             })
     }
     #[inline(always)]
-    fn thread(self, at: &ThreadAt) -> Thread {
+    fn thread(self, at: &ThreadFields) -> Thread {
         let prio = at.prio.map(|prio| self.signed(prio) as i32);
         Thread { pid: self.small(at.pid), comm: self.comm(at.comm), prio }
     }
-    fn what(self, recipe: &Recipe, what: &mut EventKind) {
-        *what = match recipe {
-            Recipe::Switch { prev, state, states, next } => {
+    fn what(self, fields: &EventFields, what: &mut EventKind) {
+        *what = match fields {
+            EventFields::Switch { prev, state, states, next } => {
                 let left = states.left(self.number(*state));
                 EventKind::Switch { prev: self.thread(prev), left, next: self.thread(next) }
             }
-            Recipe::Wake { thread, cpu, waking } => {
+            EventFields::Wake { thread, cpu, waking } => {
                 EventKind::Wake { thread: self.thread(thread), waking: *waking, cpu: Some(self.small(*cpu)) }
             }
-            Recipe::Migrate { pid, from: before, to } => {
+            EventFields::Migrate { pid, from: before, to } => {
                 EventKind::Migrate { pid: self.small(*pid), from: self.small(*before), to: self.small(*to) }
             }
-            Recipe::Fork { parent, child, comm } => {
+            EventFields::Fork { parent, child, comm } => {
                 EventKind::Fork { parent: self.small(*parent), child: self.small(*child), comm: self.comm(*comm) }
             }
-            Recipe::Exit { pid } => EventKind::Exit { pid: self.small(*pid) },
-            Recipe::Rename { pid, comm } => EventKind::Rename { pid: self.small(*pid), comm: self.comm(*comm) },
-            Recipe::IrqEnter { number, name } => EventKind::IrqEnter {
+            EventFields::Exit { pid } => EventKind::Exit { pid: self.small(*pid) },
+            EventFields::Rename { pid, comm } => EventKind::Rename { pid: self.small(*pid), comm: self.comm(*comm) },
+            EventFields::IrqEnter { number, name } => EventKind::IrqEnter {
                 irq: self.small(*number),
                 name: name.map(|name| self.comm(name)).unwrap_or_default(),
             },
-            Recipe::Timer { expires } => EventKind::Timer { expires: self.number(*expires) },
-            Recipe::Interrupt { number, made } => made(self.small(*number)),
-            Recipe::SyscallEnter { number, args } => {
+            EventFields::Timer { expires } => EventKind::Timer { expires: self.number(*expires) },
+            EventFields::Interrupt { number, make } => make(self.small(*number)),
+            EventFields::SyscallEnter { number, args } => {
                 EventKind::SyscallEnter { number: self.signed(*number), args: args.map(|arg| self.number(arg)) }
             }
-            Recipe::SyscallExit { number, result } => {
+            EventFields::SyscallExit { number, result } => {
                 EventKind::SyscallExit { number: self.signed(*number), result: self.signed(*result) }
             }
-            Recipe::Other => EventKind::Other,
+            EventFields::Other => EventKind::Other,
         };
     }
 }
 
-/// How a kernel writes the state of a leaving thread: the bit of a preempted thread.
+/// The kernel's encoding of the state of a thread that leaves its CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct States {
-    /// The bit of `+`, and of all above; 0 where it is not known.
+pub(crate) struct StateBits {
+    /// The bit for a preempted thread (`+`). 0 if it is unknown.
     preempted: u64,
 }
 
-impl States {
-    /// Numbers of a kernel that is not known, as in text.
-    pub(crate) const UNKNOWN: States = States { preempted: 0 };
+impl StateBits {
+    /// The encoding of an unknown kernel, as in text.
+    pub(crate) const UNKNOWN: StateBits = StateBits { preempted: 0 };
 
     /// Reads the format of `sched_switch`: `prev_state & N ? "+" : ""`, where N is a number or,
     /// since Linux 4.14, an expression whose value is the bit after the largest that has a letter.
-    fn of(print: &str) -> States {
+    fn of(print: &str) -> StateBits {
         let flag = |text: &str| -> Option<u64> {
             let text = text.trim();
             match text.strip_prefix("0x") {
@@ -483,7 +484,7 @@ impl States {
             let flags = print.split('{').skip(1).filter_map(|rest| flag(rest.split(',').next()?));
             flags.max().filter(|largest| *largest < 1 << 62).map(|largest| largest << 1)
         };
-        States { preempted: stated.or_else(lettered).unwrap_or(0) }
+        StateBits { preempted: stated.or_else(lettered).unwrap_or(0) }
     }
 
     /// The meaning of the number `state`. A ready thread that leaves its CPU idle has used up its
@@ -510,42 +511,44 @@ impl States {
     }
 }
 
-/// How the events that takt reads are read; `Err`: the field that is missing.
-fn recipe(format: &Format) -> Result<Recipe, &'static str> {
+/// The fields that takt reads of an event. `Err`: the field that is missing.
+fn event_fields(format: &Format) -> Result<EventFields, &'static str> {
     let wake = |waking| {
-        Ok(Recipe::Wake {
+        Ok(EventFields::Wake {
             thread: thread(format, ["pid", "comm", "prio"])?,
             cpu: number(format, "target_cpu")?,
             waking,
         })
     };
-    let interrupt = |field: &'static str, made: fn(u32) -> EventKind| {
-        Ok(Recipe::Interrupt { number: number(format, field)?, made })
+    let interrupt = |field: &'static str, make: fn(u32) -> EventKind| {
+        Ok(EventFields::Interrupt { number: number(format, field)?, make })
     };
     match format.name.as_str() {
-        "sched_switch" => Ok(Recipe::Switch {
+        "sched_switch" => Ok(EventFields::Switch {
             prev: thread(format, ["prev_pid", "prev_comm", "prev_prio"])?,
             state: number(format, "prev_state")?,
-            states: States::of(&format.print),
+            states: StateBits::of(&format.print),
             next: thread(format, ["next_pid", "next_comm", "next_prio"])?,
         }),
         "sched_waking" => wake(Waking::Begins),
         "sched_wakeup" => wake(Waking::Queued),
         "sched_wakeup_new" => wake(Waking::New),
-        "sched_migrate_task" => Ok(Recipe::Migrate {
+        "sched_migrate_task" => Ok(EventFields::Migrate {
             pid: number(format, "pid")?,
             from: number(format, "orig_cpu")?,
             to: number(format, "dest_cpu")?,
         }),
-        "sched_process_fork" => Ok(Recipe::Fork {
+        "sched_process_fork" => Ok(EventFields::Fork {
             parent: number(format, "parent_pid")?,
             child: number(format, "child_pid")?,
             comm: text(format, "child_comm")?,
         }),
-        "sched_process_exit" => Ok(Recipe::Exit { pid: number(format, "pid")? }),
-        "task_rename" => Ok(Recipe::Rename { pid: number(format, "pid")?, comm: text(format, "newcomm")? }),
-        "irq_handler_entry" => Ok(Recipe::IrqEnter { number: number(format, "irq")?, name: text(format, "name").ok() }),
-        "hrtimer_start" => Ok(Recipe::Timer { expires: number(format, "softexpires")? }),
+        "sched_process_exit" => Ok(EventFields::Exit { pid: number(format, "pid")? }),
+        "task_rename" => Ok(EventFields::Rename { pid: number(format, "pid")?, comm: text(format, "newcomm")? }),
+        "irq_handler_entry" => {
+            Ok(EventFields::IrqEnter { number: number(format, "irq")?, name: text(format, "name").ok() })
+        }
+        "hrtimer_start" => Ok(EventFields::Timer { expires: number(format, "softexpires")? }),
         "irq_handler_exit" => interrupt("irq", |irq| EventKind::IrqExit { irq }),
         "softirq_raise" => interrupt("vec", |vec| EventKind::SoftirqRaise { vec }),
         "softirq_entry" => interrupt("vec", |vec| EventKind::SoftirqEnter { vec }),
@@ -553,32 +556,32 @@ fn recipe(format: &Format) -> Result<Recipe, &'static str> {
         "sys_enter" => {
             let args = format.field("args").filter(|args| matches!(args.size, 24 | 48)).ok_or("args")?;
             let word = args.size / 6;
-            let args = std::array::from_fn(|k| Number::new(args.offset.saturating_add(k * word), word));
-            Ok(Recipe::SyscallEnter { number: number(format, "id")?, args })
+            let args = std::array::from_fn(|k| NumberField::new(args.offset.saturating_add(k * word), word));
+            Ok(EventFields::SyscallEnter { number: number(format, "id")?, args })
         }
-        "sys_exit" => Ok(Recipe::SyscallExit { number: number(format, "id")?, result: number(format, "ret")? }),
-        _ => Ok(Recipe::Other),
+        "sys_exit" => Ok(EventFields::SyscallExit { number: number(format, "id")?, result: number(format, "ret")? }),
+        _ => Ok(EventFields::Other),
     }
 }
 
-fn number(format: &Format, name: &'static str) -> Result<Number, &'static str> {
+fn number(format: &Format, name: &'static str) -> Result<NumberField, &'static str> {
     match format.field(name) {
         Some(&Field { offset, size: size @ (1 | 2 | 4 | 8), kind: FieldKind::Number, .. }) => {
-            Ok(Number::new(offset, size))
+            Ok(NumberField::new(offset, size))
         }
         _ => Err(name),
     }
 }
 
-fn text(format: &Format, name: &'static str) -> Result<Text, &'static str> {
+fn text(format: &Format, name: &'static str) -> Result<TextField, &'static str> {
     match format.field(name) {
-        Some(&Field { offset, size, kind, .. }) if kind != FieldKind::Number => Ok(Text { offset, size, kind }),
+        Some(&Field { offset, size, kind, .. }) if kind != FieldKind::Number => Ok(TextField { offset, size, kind }),
         _ => Err(name),
     }
 }
 
-fn thread(format: &Format, [pid, comm, prio]: [&'static str; 3]) -> Result<ThreadAt, &'static str> {
-    Ok(ThreadAt { pid: number(format, pid)?, comm: text(format, comm)?, prio: number(format, prio).ok() })
+fn thread(format: &Format, [pid, comm, prio]: [&'static str; 3]) -> Result<ThreadFields, &'static str> {
+    Ok(ThreadFields { pid: number(format, pid)?, comm: text(format, comm)?, prio: number(format, prio).ok() })
 }
 
 #[cfg(test)]

@@ -79,8 +79,8 @@ proptest! {
         let mut decoder = Decoder::new(std::slice::from_ref(&format), Endian::Little, &mut names, &mut damages);
         let mut short = KernelEvent::NONE;
         let short = decoder.decode(&payload, decoder.endian == Endian::Big, &mut short).then_some(short);
-        prop_assert!(!matches!(decoder.usual[7].way, Way::Longer));
-        decoder.usual.clear();
+        prop_assert!(!matches!(decoder.fast[7].kind, FastKind::General));
+        decoder.fast.clear();
         let mut general = KernelEvent::NONE;
         let general = decoder.decode(&payload, decoder.endian == Endian::Big, &mut general).then_some(general);
         prop_assert_eq!(short, general);
@@ -121,14 +121,14 @@ fn the_bit_of_preemption_is_read_from_what_the_kernel_prints() {
         r#" REC->prev_state & (((0x00000000 | 0x00000040) + 1) << 1) ? "+" : """#
     );
     for (print, bit) in [(of_3_10, 1024), (of_4_4, 4096), (of_6_18, 256), ("", 0)] {
-        assert_eq!(States::of(print).preempted, bit, "{print}");
+        assert_eq!(StateBits::of(print).preempted, bit, "{print}");
     }
 }
 
 #[test]
 fn states_mean_what_kernels_mean_by_them() {
-    let new = States { preempted: 256 };
-    let old = States { preempted: 4096 };
+    let new = StateBits { preempted: 256 };
+    let old = StateBits { preempted: 4096 };
     for (states, number, left) in [
         (new, 0, SwitchOutState::Ready),
         (new, 256, SwitchOutState::Preempted),
@@ -142,9 +142,9 @@ fn states_mean_what_kernels_mean_by_them() {
         (old, 1025, SwitchOutState::Blocked),
         // It was being woken when it left.
         (old, 256, SwitchOutState::Blocked),
-        (States::UNKNOWN, 1024, SwitchOutState::Preempted),
-        (States::UNKNOWN, 256, SwitchOutState::Preempted),
-        (States::UNKNOWN, 258, SwitchOutState::Held),
+        (StateBits::UNKNOWN, 1024, SwitchOutState::Preempted),
+        (StateBits::UNKNOWN, 256, SwitchOutState::Preempted),
+        (StateBits::UNKNOWN, 258, SwitchOutState::Held),
     ] {
         assert_eq!(states.left(number), left, "{states:?} {number}");
     }

@@ -10,13 +10,13 @@ use crate::decode::{Decoder, Step};
 use crate::event::{KernelEvent, Names};
 use crate::format::{Format, FormatError, PageLayout};
 use crate::page::Page;
-use crate::recording::AHEAD;
+use crate::recording::BATCH;
 
-/// Events that wait for those of other CPUs are given out all the same once there are so many:
-/// where the recorder never catches up, memory stays bounded.
+/// The most events that wait for those of other CPUs. Further ones are given out early. So memory
+/// stays bounded if the recorder never catches up.
 pub const WAITING_MAX: usize = 4 << 20;
 
-/// No time is later.
+/// The latest time.
 const END: Time = Time::from_ns(u64::MAX);
 
 /// Decodes pages as they come and merges CPUs.
@@ -40,13 +40,13 @@ struct Cpu {
     last: Time,
     /// Bytes before its next page.
     place: usize,
-    /// Room for those that are read at once.
+    /// Room for a batch of events.
     read: Vec<KernelEvent>,
     events: VecDeque<KernelEvent>,
 }
 
 impl Feed {
-    /// For pages of this form, of a kernel that describes its events thus.
+    /// For pages of this layout and events of these formats.
     #[must_use]
     pub fn new(formats: &[Format], layout: PageLayout, endian: Endian) -> Self {
         let mut names = Names::default();
@@ -70,7 +70,7 @@ impl Feed {
         let at = match self.cpus.iter().position(|known| known.cpu == cpu) {
             Some(at) => at,
             None => {
-                let read = vec![KernelEvent { cpu, ..KernelEvent::NONE }; AHEAD];
+                let read = vec![KernelEvent { cpu, ..KernelEvent::NONE }; BATCH];
                 self.cpus.push(Cpu { cpu, last: Time::ZERO, place: 0, read, events: VecDeque::new() });
                 self.cpus.len() - 1
             }
@@ -106,8 +106,8 @@ impl Feed {
         self.waiting += queue.events.len() - before;
     }
 
-    /// Gives out what happened before `until`, in the order of time; `None`: what other CPUs cannot
-    /// precede, where so many events wait that they must go.
+    /// Gives out the events before `until`, in the order of time. With `None` it gives out events
+    /// only if more than [`WAITING_MAX`] wait: those that no event of another CPU can precede.
     pub fn until(&mut self, until: Option<Time>, take: impl FnMut(&KernelEvent)) {
         match until {
             Some(until) => self.give(until, take),
@@ -124,10 +124,11 @@ impl Feed {
         self.give(END, take);
     }
 
-    /// Gives out what happened before `until`; before [`END`]: or then.
+    /// Gives out the events before `until`, and with [`END`] all of them.
     fn give(&mut self, until: Time, mut take: impl FnMut(&KernelEvent)) {
         loop {
-            // The next CPU, and up to which time: runs of one CPU are long.
+            // The CPU with the next event, and the time up to which it goes on. Runs of one CPU are
+            // long.
             let (mut first, mut bound) = (None, until);
             for (at, cpu) in self.cpus.iter().enumerate() {
                 let Some(head) =

@@ -26,12 +26,13 @@ pub struct Field {
 pub enum FieldKind {
     /// A number.
     Number,
-    /// Several, or characters.
+    /// Several numbers, or characters.
     Array,
-    /// Four bytes: the place of an array in the event (low half) and its length (high half).
-    Located,
-    /// The same, the place counted from the field's end.
-    LocatedAfter,
+    /// `__data_loc`: four bytes with the place of an array in the event (low half) and its length
+    /// (high half).
+    DataLoc,
+    /// `__rel_loc`: the same. The place counts from the field's end.
+    RelLoc,
 }
 
 /// One event's description.
@@ -114,9 +115,9 @@ fn field(line: &str) -> Option<Field> {
         }
     }
     let kind = if declaration.starts_with("__data_loc") {
-        FieldKind::Located
+        FieldKind::DataLoc
     } else if declaration.starts_with("__rel_loc") {
-        FieldKind::LocatedAfter
+        FieldKind::RelLoc
     } else if declaration.contains('[') {
         FieldKind::Array
     } else {

@@ -89,7 +89,7 @@ impl Page {
         Entry::Broken { offset, why }
     }
 
-    /// Reads an entry, except a usual-length event. Goes on behind it unless it is an event.
+    /// Reads an entry that is no event of a usual length. Skips it unless it is an event.
     #[cold]
     #[inline(never)]
     fn unusual(&mut self, used: &[u8], entry: usize, kind: u32, delta: u64) -> Unusual {
@@ -115,7 +115,7 @@ impl Page {
             (30 | 31, None) => return Unusual::Broken("a time is cut"),
             _ => return Unusual::Broken("an entry of an unknown type"),
         }
-        Unusual::Passed
+        Unusual::Skipped
     }
 
     /// Gives the next events of the page at the start of `bytes` to `take`, with their times. It
@@ -166,7 +166,7 @@ impl Page {
                 1..=28 => (entry + 4, kind as usize * 4),
                 _ => match self.unusual(used, entry, kind, delta) {
                     Unusual::Event { start, length } => (start, length),
-                    Unusual::Passed => continue,
+                    Unusual::Skipped => continue,
                     Unusual::Broken(why) => return Some(self.stop(entry, why)),
                 },
             };
@@ -187,12 +187,12 @@ enum Unusual {
         start: usize,
         length: usize,
     },
-    /// None: a time, padding. The page stands behind it.
-    Passed,
+    /// A time or padding. The page's position is behind it.
+    Skipped,
     Broken(&'static str),
 }
 
-/// The time of which `value` has the low 59 bits, not before `now`'s.
+/// The first time from `now` on whose low 59 bits are those of `value`.
 fn absolute(now: u64, value: u64) -> u64 {
     let low = (1 << ABSOLUTE_BITS) - 1;
     let time = (now & !low) | (value & low);

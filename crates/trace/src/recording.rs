@@ -40,15 +40,15 @@ pub struct Recording<'a> {
     names: Names,
     damages: Damages,
     source: Source<'a>,
-    passed_over: Vec<String>,
+    skipped_instances: Vec<String>,
     losses: Vec<Loss>,
     /// The traced machine's kind, as its kernel names it.
     machine: String,
     tracer: String,
-    /// Its times are counts without a unit.
-    counts: bool,
-    /// The line of the heading of a text with the number of events, and this number.
-    promise: Option<(usize, u64)>,
+    /// Its times are whole numbers without a unit.
+    unitless: bool,
+    /// The number of events that a text's heading states, and its line.
+    stated_events: Option<(usize, u64)>,
 }
 
 #[derive(Debug)]
@@ -72,13 +72,14 @@ impl<'a> Recording<'a> {
             let buffer = (chosen < dat.buffers.len()).then(|| dat.buffers.swap_remove(chosen));
             let losses = dat.losses.of(buffer.as_ref().map_or("", |buffer| &buffer.instance));
             let others = dat.buffers.iter().filter(|buffer| !buffer.cpus.is_empty());
-            let passed_over = others.map(|buffer| buffer.instance.clone()).collect();
+            let skipped = others.map(|buffer| buffer.instance.clone()).collect();
             let cpus = buffer.map(|buffer| buffer.cpus).unwrap_or_default();
             let mut recording = Self::pages(&dat.formats, dat.layout, dat.endian, Vec::new());
-            (recording.form, recording.clock, recording.passed_over) = (Form::Dat(dat.version), dat.clock, passed_over);
+            (recording.form, recording.clock, recording.skipped_instances) =
+                (Form::Dat(dat.version), dat.clock, skipped);
             (recording.damages, recording.losses) = (damages, losses);
             recording.machine = dat.machine;
-            recording.counts = dat.times.are_plain() && clock::counts(&recording.clock);
+            recording.unitless = dat.times.are_plain() && clock::is_counter(&recording.clock);
             if let Source::Pages { cpus: of_source, times, .. } = &mut recording.source {
                 (*of_source, *times) = (cpus, dat.times);
             }
@@ -91,7 +92,7 @@ impl<'a> Recording<'a> {
             let mut recording = Recording::new(Form::Perfetto, Source::Perfetto(trace));
             if let Source::Perfetto(trace) = &mut recording.source {
                 recording.clock = trace.clock.to_owned();
-                recording.passed_over = std::mem::take(&mut trace.passed_over);
+                recording.skipped_instances = std::mem::take(&mut trace.skipped_machines);
             }
             (recording.machine, recording.damages) = (machine, damages);
             return Ok(recording);
@@ -115,11 +116,10 @@ impl<'a> Recording<'a> {
         }
         let mut recording = Recording::new(Form::Text, Source::Text(bytes));
         recording.tracer = String::from_utf8_lossy(tracer.unwrap_or_default()).into_owned();
-        recording.counts = lines(bytes).find_map(text::when).is_some_and(|(_, counted)| counted);
-        // It stands before the first event.
-        let told = lines(heading).enumerate().find_map(|(at, line)| Some((at + 1, text::entries(line)?)));
-        if let Some((line, (held, written))) = told {
-            recording.promise = Some((line, held));
+        recording.unitless = lines(bytes).find_map(text::when).is_some_and(|(_, unitless)| unitless);
+        let entries = lines(heading).enumerate().find_map(|(at, line)| Some((at + 1, text::entries(line)?)));
+        if let Some((line, (held, written))) = entries {
+            recording.stated_events = Some((line, held));
             let events = written.saturating_sub(held);
             recording.losses.extend((events > 0).then_some(Loss { cpu: None, events }));
         }
@@ -133,12 +133,12 @@ impl<'a> Recording<'a> {
             names: Names::default(),
             damages: Damages::default(),
             source,
-            passed_over: Vec::new(),
+            skipped_instances: Vec::new(),
             losses: Vec::new(),
             machine: String::new(),
             tracer: String::new(),
-            counts: false,
-            promise: None,
+            unitless: false,
+            stated_events: None,
         }
     }
 
@@ -160,8 +160,8 @@ impl<'a> Recording<'a> {
     #[must_use]
     pub fn with_clock(mut self, trace_clock: &str) -> Self {
         self.clock = clock::in_use(trace_clock.as_bytes());
-        self.counts = clock::counts(&self.clock);
-        if let Some(why) = clock::doubt(&self.clock) {
+        self.unitless = clock::is_counter(&self.clock);
+        if let Some(why) = clock::unknown_clock(&self.clock) {
             self.damages.at_byte(0, &why);
         }
         self
@@ -199,11 +199,11 @@ impl<'a> Recording<'a> {
     pub fn tracer(&self) -> &str {
         &self.tracer
     }
-    /// Whether what stands for its times are counts without a unit: of the clocks counter and
-    /// x86-tsc, for example.
+    /// Whether its times are whole numbers without a unit: those of the clocks counter and x86-tsc,
+    /// for example.
     #[must_use]
-    pub fn counts(&self) -> bool {
-        self.counts
+    pub fn is_unitless(&self) -> bool {
+        self.unitless
     }
     /// Names of its events; all of them after [`Recording::each`].
     #[must_use]
@@ -215,10 +215,10 @@ impl<'a> Recording<'a> {
     pub fn damages(&self) -> &Damages {
         &self.damages
     }
-    /// Trace instances of the file that are not read: one of several is, the first with events.
+    /// Trace instances of the file that are not read. Only the first instance with events is read.
     #[must_use]
-    pub fn passed_over(&self) -> &[String] {
-        &self.passed_over
+    pub fn skipped_instances(&self) -> &[String] {
+        &self.skipped_instances
     }
 
     /// Lost events by the trace's own counters, by CPU if they are: those of the kernel's buffers
@@ -235,10 +235,10 @@ impl<'a> Recording<'a> {
     pub fn each(&mut self, mut take: impl FnMut(&KernelEvent)) {
         match &self.source {
             Source::Text(bytes) => {
-                let read = each_of_text(bytes, self.counts, &mut self.names, &mut self.damages, take);
-                if let Some((line, promised)) = self.promise.filter(|(_, promised)| *promised > read) {
+                let read = each_of_text(bytes, self.unitless, &mut self.names, &mut self.damages, take);
+                if let Some((line, stated)) = self.stated_events.filter(|(_, stated)| *stated > read) {
                     let why = format!(
-                        "the heading promises {promised} events, and {read} are there: the text is cut, or covers \
+                        "the heading promises {stated} events, and {read} are there: the text is cut, or covers \
                          one CPU only"
                     );
                     self.damages.at_line(line, &why);
@@ -262,20 +262,20 @@ impl<'a> Recording<'a> {
     }
 }
 
-/// Says how many lines are events, or begin like one. Times have no unit where they are `counts`.
+/// Gives the events of a text to `take`. Returns the number of lines that are events or begin like
+/// one. Events whose times have a unit are damage if the trace is `unitless_trace`, and vice versa.
 fn each_of_text(
     bytes: &[u8],
-    counts: bool,
+    unitless_trace: bool,
     names: &mut Names,
     damages: &mut Damages,
     mut take: impl FnMut(&KernelEvent),
 ) -> u64 {
-    // While lines are in order they are given on at once. From the first that is not, all are
-    // sorted, and so a first pass finds out.
+    // A first pass finds out whether all lines are in order. If they are not, they are sorted.
     let mut sorted = true;
     let mut before = 0;
-    for (time, counted) in lines(bytes).filter_map(text::when) {
-        if counted == counts {
+    for (time, unitless) in lines(bytes).filter_map(text::when) {
+        if unitless == unitless_trace {
             sorted &= time >= before;
             before = time;
         }
@@ -285,8 +285,8 @@ fn each_of_text(
     let mut known = Vec::new();
     for (number, line) in lines(bytes).enumerate() {
         let event = match text::line(line) {
-            Line::Event { counted, .. } if counted != counts => {
-                damages.at_line(number + 1, if counted { NO_UNIT } else { A_UNIT });
+            Line::Event { unitless, .. } if unitless != unitless_trace => {
+                damages.at_line(number + 1, if unitless { NO_UNIT } else { A_UNIT });
                 read += 1;
                 continue;
             }
@@ -323,7 +323,7 @@ fn each_of_text(
 const NO_UNIT: &str = "its time is a whole number without a unit, unlike that of the first event; takt skips the event";
 const A_UNIT: &str = "its time has a unit, unlike that of the first event; takt skips the event";
 
-/// The number of an event's name. `known` has the names that came first: they are the most
+/// The number of an event's name. `known` caches the names that came first, which are the most
 /// frequent.
 fn number_of<'a>(name: &'a [u8], known: &mut Vec<(&'a [u8], u16)>, names: &mut Names) -> u16 {
     const KNOWN_MAX: usize = 16;
@@ -345,17 +345,17 @@ struct Stream<'a> {
     place: usize,
     page: usize,
     state: Option<Page>,
-    /// Events that are read, from `next` on. Many are read at once, so that reading has the
-    /// registers to itself.
+    /// The batch of read events. Those from `next` to `end` wait. A batch is read in one go, so that
+    /// reading has the registers to itself.
     events: Vec<KernelEvent>,
     next: usize,
     end: usize,
-    /// The time of the last one that is read.
+    /// The time of the last read event.
     last: Time,
 }
 
-/// So many events are read at once: they stay in the nearest cache until they are taken.
-pub(crate) const AHEAD: usize = 64;
+/// The events of a batch. They stay in the nearest cache until they are taken.
+pub(crate) const BATCH: usize = 64;
 
 impl<'a> Stream<'a> {
     fn new(cpu: u32, pages: Pages<'a>) -> Self {
@@ -366,19 +366,19 @@ impl<'a> Stream<'a> {
             place: 0,
             page: 0,
             state: None,
-            events: vec![KernelEvent { cpu, ..KernelEvent::NONE }; AHEAD],
+            events: vec![KernelEvent { cpu, ..KernelEvent::NONE }; BATCH],
             next: 0,
             end: 0,
             last: Time::ZERO,
         }
     }
 
-    /// Gives the events that are read, up to this time, to `take`. False: all are given.
+    /// Gives the waiting events up to this time to `take`. Returns whether any are left.
     fn give(&mut self, until: Option<Time>, take: &mut impl FnMut(&KernelEvent)) -> bool {
         let read = &self.events[self.next..self.end];
         let count = match until {
             Some(until) if self.last <= until => read.len(),
-            // One after the other: where streams take turns often, few go at once.
+            // A linear search, because streams that alternate give few events at a time.
             Some(until) => read.iter().take_while(|event| event.time <= until).count(),
             None => 0,
         };
@@ -387,7 +387,7 @@ impl<'a> Stream<'a> {
         self.next < self.end
     }
 
-    /// Reads the next events; false where there are none.
+    /// Reads the next batch. Returns false at the end of the stream.
     #[inline(never)]
     fn read(
         &mut self,
@@ -400,7 +400,7 @@ impl<'a> Stream<'a> {
         (self.next, self.end) = (0, 0);
         while self.end == 0 {
             let Some(page) = &mut self.state else {
-                if !self.turn(decoder.endian(), layout, times, budget, damages) {
+                if !self.next_page(decoder.endian(), layout, times, budget, damages) {
                     return false;
                 }
                 continue;
@@ -432,8 +432,8 @@ impl<'a> Stream<'a> {
         true
     }
 
-    /// Goes to the next page, of the next chunk where need be.
-    fn turn(
+    /// Goes to the next page, if necessary in the next chunk. Returns false at the end of the stream.
+    fn next_page(
         &mut self,
         endian: Endian,
         layout: &PageLayout,
@@ -458,8 +458,7 @@ impl<'a> Stream<'a> {
         } else {
             damages.at_byte(
                 self.place + self.page,
-                "the page's time plus the file's offset is out of range; takt \
-                     skips the page",
+                "the page's time plus the file's offset is out of range; takt skips the page",
             );
             self.page += layout.page;
         }

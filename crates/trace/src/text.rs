@@ -3,7 +3,7 @@
 
 use memchr::{memchr, memmem};
 
-use crate::decode::States;
+use crate::decode::StateBits;
 use crate::event::{CPUS_MAX, Comm, Context, EventKind, Pid, SwitchOutState, Thread, Waking};
 
 mod babeltrace;
@@ -18,7 +18,7 @@ pub(crate) enum Line<'a> {
         /// count).
         time: u64,
         /// The time is a whole number without a unit: of a clock that counts something else.
-        counted: bool,
+        unitless: bool,
         cpu: u32,
         pid: Pid,
         /// Whether the thread acted itself, where the trace's flags say so.
@@ -55,8 +55,8 @@ pub(crate) fn line(text: &[u8]) -> Line<'_> {
         Err(None) => return babeltrace::line(text).unwrap_or(Line::Other),
         Err(Some(why)) => return Line::Unreadable(why),
     };
-    let Stamp { value: time, counted } = stamp;
-    let event = |name: &'static [u8]| Line::Event { time, counted, cpu, pid, context, name, what: EventKind::Other };
+    let Stamp { value: time, unitless } = stamp;
+    let event = |name: &'static [u8]| Line::Event { time, unitless, cpu, pid, context, name, what: EventKind::Other };
     let mut rest = rest.trim_ascii_start();
     if of_perf {
         rest = memchr(b':', rest).map_or(rest, |colon| &rest[colon + 1..]);
@@ -84,7 +84,7 @@ pub(crate) fn line(text: &[u8]) -> Line<'_> {
         };
     }
     match what(name, rest[1..].trim_ascii()) {
-        Some(what) => Line::Event { time, counted, cpu, pid, context, name, what },
+        Some(what) => Line::Event { time, unitless, cpu, pid, context, name, what },
         None => Line::Unreadable("the event's arguments are not of a known form"),
     }
 }
@@ -97,7 +97,7 @@ pub(crate) fn when(text: &[u8]) -> Option<(u64, bool)> {
         return None;
     }
     let of_babeltrace = |_| babeltrace::when(text).map(|time| (time, false));
-    head(text).map_or_else(of_babeltrace, |head| Some((head.stamp.value, head.stamp.counted)))
+    head(text).map_or_else(of_babeltrace, |head| Some((head.stamp.value, head.stamp.unitless)))
 }
 
 /// The tracer that a heading names: of `# tracer: nop` it is `nop`.
@@ -378,7 +378,7 @@ fn short(text: &[u8]) -> Option<Thread> {
 /// Letters as the kernel prints them, or a number.
 fn left(state: &[u8]) -> Option<SwitchOutState> {
     if let Some((value, [])) = number(state) {
-        return Some(States::UNKNOWN.left(value));
+        return Some(StateBits::UNKNOWN.left(value));
     }
     Some(match state {
         b"R" => SwitchOutState::Ready,

@@ -271,7 +271,7 @@ fn times_are_held_against_the_file() {
 fn machine_and_clock_of_a_file() {
     let of = |bytes: &[u8]| {
         let recording = Recording::open(bytes).expect("is a trace");
-        (recording.machine().to_owned(), recording.abi(), recording.clock().to_owned(), recording.counts())
+        (recording.machine().to_owned(), recording.abi(), recording.clock().to_owned(), recording.is_unitless())
     };
     assert_eq!(of(&with_option(0x70, b"x")), (String::new(), None, String::new(), false));
     let machine = of(&with_option(5, b"Linux my host 6.1.0 aarch64\0"));
@@ -311,7 +311,7 @@ fn a_later_time_without_a_unit_is_damage() {
         let mut recording = Recording::open(text.as_bytes()).expect("a trace");
         let mut seen = Vec::new();
         recording.each(|event| seen.push(event.time));
-        assert_eq!((recording.counts(), seen.len()), (counts, 2));
+        assert_eq!((recording.is_unitless(), seen.len()), (counts, 2));
         assert!(seen[1].saturating_since(seen[0]).as_ns() >= 200);
         let damage = &recording.damages().first()[0];
         assert!(recording.damages().count() == 1 && damage.place == Place::Line(2), "{damage}");

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::wire::{Fields, Part, Value, varint};
 use crate::calls;
-use crate::decode::States;
+use crate::decode::StateBits;
 use crate::event::{Comm, Context, EventKind, Pid, Thread, Waking};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -167,7 +167,7 @@ pub(super) fn what(bytes: &[u8], head: &Head, described: &BTreeMap<u32, Describe
         4 => {
             let args = args()?;
             let next = args.thread(6, 5, 7);
-            let left = States::UNKNOWN.left(args.number(4));
+            let left = StateBits::UNKNOWN.left(args.number(4));
             EventKind::Switch { prev: args.thread(2, 1, 3), left, next }
         }
         20 => return wake(Waking::Begins),

@@ -17,7 +17,7 @@ use super::event::{self, Described, Name};
 use super::wire::{Fields, Part, Value, varint};
 use super::{Blob, place};
 use crate::damage::Damages;
-use crate::decode::States;
+use crate::decode::StateBits;
 use crate::event::{Comm, Context, EventKind, KernelEvent, Names, Pid, Thread, Waking};
 
 #[derive(Clone, Copy, Debug)]
@@ -339,7 +339,7 @@ impl<'r> Compact<'r> {
         let thread = Thread { pid: pid as u32, comm: *comm, prio: Some(prio as i32) };
         (event.time, event.name, event.context) = (Time::from_ns(self.time), self.name, Context::Thread);
         if self.switches {
-            let left = States::UNKNOWN.left(other);
+            let left = StateBits::UNKNOWN.left(other);
             event.what = EventKind::Switch { prev: IDLE, left, next: thread };
         } else {
             if let Some(flags) = self.flags.as_mut().and_then(List::next) {

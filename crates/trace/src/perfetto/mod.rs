@@ -51,7 +51,7 @@ pub(crate) struct Perfetto<'a> {
     /// The traced machine's kind, if the trace says so.
     pub(crate) machine: String,
     /// Other machines of the trace, whose events are not read.
-    pub(crate) passed_over: Vec<String>,
+    pub(crate) skipped_machines: Vec<String>,
 }
 
 #[derive(Debug)]

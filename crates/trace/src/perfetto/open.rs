@@ -439,7 +439,7 @@ impl<'d> Index<'d> {
             clock,
             monotonic: clock == "boot" && self.monotonic == Some(true),
             machine: self.kind,
-            passed_over: self.others.iter().map(|machine| format!("machine {machine}")).collect(),
+            skipped_machines: self.others.iter().map(|machine| format!("machine {machine}")).collect(),
         })
     }
 }

@@ -8,7 +8,7 @@
 use memchr::memmem;
 
 use super::{Args, number};
-use crate::decode::States;
+use crate::decode::StateBits;
 use crate::event::{Comm, Context, EventKind, Thread, Waking};
 
 use super::Line;
@@ -23,7 +23,9 @@ pub(super) fn when(text: &[u8]) -> Option<u64> {
 pub(super) fn line(text: &[u8]) -> Option<Line<'_>> {
     let (time, cpu, name, fields) = head(text)?;
     Some(match what(name, fields) {
-        Some((pid, name, what)) => Line::Event { time, counted: false, cpu, pid, context: Context::Thread, name, what },
+        Some((pid, name, what)) => {
+            Line::Event { time, unitless: false, cpu, pid, context: Context::Thread, name, what }
+        }
         None => Line::Unreadable("the event's fields are not of a known form"),
     })
 }
@@ -69,7 +71,7 @@ fn what<'a>(name: &'a [u8], fields: &[u8]) -> Option<(u32, &'a [u8], EventKind)>
             let digit = state.iter().position(u8::is_ascii_digit)?;
             let (state, _) = number(&state[digit..])?;
             let next = thread(at, [b"", b"\", next_tid = ", b", next_prio = "])?;
-            (prev.pid, name, EventKind::Switch { prev, left: States::UNKNOWN.left(state), next })
+            (prev.pid, name, EventKind::Switch { prev, left: StateBits::UNKNOWN.left(state), next })
         }
         b"sched_waking" | b"sched_wakeup" | b"sched_wakeup_new" => {
             let waking = match name {

@@ -31,7 +31,7 @@ pub(super) struct Stamp {
     /// Nanoseconds, or whatever the clock counts.
     pub(super) value: u64,
     /// It has no unit.
-    pub(super) counted: bool,
+    pub(super) unitless: bool,
 }
 
 const NO_TIME: &str = "no time of the form SECONDS.FRACTION: follows the CPU";
@@ -100,7 +100,7 @@ fn latency(text: &[u8]) -> Option<Head<'_>> {
             return None;
         }
         let rest = rest.trim_ascii_start();
-        let (value, counted, rest) = match number(rest)? {
+        let (value, unitless, rest) = match number(rest)? {
             (us, rest) if rest.starts_with(b"us") => {
                 let rest = rest[2..].strip_prefix(b":").or_else(|| rest.get(3..)?.strip_prefix(b":"))?;
                 (us.checked_mul(1000)?, false, rest)
@@ -108,11 +108,11 @@ fn latency(text: &[u8]) -> Option<Head<'_>> {
             _ => {
                 let end = rest.iter().position(u8::is_ascii_whitespace)?;
                 let stamp = stamp(&rest[..end])?;
-                (stamp.value, stamp.counted, &rest[end..])
+                (stamp.value, stamp.unitless, &rest[end..])
             }
         };
         let (pid, cpu) = (u32::try_from(pid).ok()?, u32::try_from(cpu).ok()?);
-        Some(Head { pid, cpu, context: context_of(flags), stamp: Stamp { value, counted }, rest, of_perf: false })
+        Some(Head { pid, cpu, context: context_of(flags), stamp: Stamp { value, unitless }, rest, of_perf: false })
     })
 }
 
@@ -132,9 +132,9 @@ fn verbose(text: &[u8]) -> Option<Head<'_>> {
         Some(ms) => {
             let (ms, rest) = number(ms)?;
             let us = whole(rest.strip_prefix(b".")?).filter(|us| *us < 1000)?;
-            Stamp { value: ms.checked_mul(1_000_000)?.checked_add(us * 1000)?, counted: false }
+            Stamp { value: ms.checked_mul(1_000_000)?.checked_add(us * 1000)?, unitless: false }
         }
-        None => Stamp { value: whole(time)?, counted: true },
+        None => Stamp { value: whole(time)?, unitless: true },
     };
     let (pid, cpu) = (u32::try_from(whole(pid)?).ok()?, u32::try_from(whole(cpu)?).ok()?);
     Some(Head { pid, cpu, context: Context::of_flags(whole(flags)?), stamp, rest, of_perf: false })
@@ -149,7 +149,7 @@ fn of_perf(text: &[u8]) -> Option<Head<'_>> {
         let (pid, []) = number(id)? else { return None };
         let rest = rest.trim_ascii_start();
         let end = rest.iter().position(u8::is_ascii_whitespace)?;
-        let stamp = stamp(&rest[..end]).filter(|stamp| !stamp.counted)?;
+        let stamp = stamp(&rest[..end]).filter(|stamp| !stamp.unitless)?;
         let rest = rest[end..].trim_ascii_start();
         let word = &rest[..rest.iter().position(u8::is_ascii_whitespace)?];
         let names = word.strip_suffix(b":")?;
@@ -188,11 +188,11 @@ fn stamp(word: &[u8]) -> Option<Stamp> {
     let word = word.strip_suffix(b":")?;
     let (whole, rest) = number(word)?;
     let Some(fraction) = rest.strip_prefix(b".") else {
-        return rest.is_empty().then_some(Stamp { value: whole, counted: true });
+        return rest.is_empty().then_some(Stamp { value: whole, unitless: true });
     };
     const UNITS: [u64; 9] = [100_000_000, 10_000_000, 1_000_000, 100_000, 10_000, 1_000, 100, 10, 1];
     let unit = UNITS.get(fraction.len().checked_sub(1)?)?;
     let (part, []) = number(fraction)? else { return None };
     let value = whole.checked_mul(1_000_000_000)?.checked_add(part * unit)?;
-    Some(Stamp { value, counted: false })
+    Some(Stamp { value, unitless: false })
 }

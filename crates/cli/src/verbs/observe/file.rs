@@ -43,7 +43,7 @@ pub(super) struct Trace {
     #[serde(skip)]
     path: String,
     #[serde(skip)]
-    passed_over: Vec<String>,
+    skipped_instances: Vec<String>,
     #[serde(skip)]
     threads_left_out: u64,
     /// Switches within jobs that are not in the trace.
@@ -88,10 +88,10 @@ impl Trace {
         if more > 0 {
             all.push(format!("{path}: {more} more places cannot be read"));
         }
-        if !self.passed_over.is_empty() {
+        if !self.skipped_instances.is_empty() {
             all.push(format!(
                 "{path}: holds several trace instances; the first with events is read, not {}",
-                self.passed_over.join(", ")
+                self.skipped_instances.join(", ")
             ));
         }
         if self.unclear_yields > 0 {
@@ -281,7 +281,7 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, Trace)
     if let Some(why) = untellable(&recording, text, &names, for_interrupts) {
         return Err(Failure::input(format_args!("{}: {why}", input::shown(path))));
     }
-    if recording.counts() {
+    if recording.is_unitless() {
         let of = clock
             .map_or("its stamps have no unit".to_owned(), |clock| format!("its clock {clock} does not count time"));
         return Err(Failure::input(format_args!(
@@ -340,7 +340,7 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, Trace)
         path: path.to_owned(),
         chosen,
         guess,
-        passed_over: recording.passed_over().to_vec(),
+        skipped_instances: recording.skipped_instances().to_vec(),
         threads_left_out: rebuilder.threads_left_out(),
         gaps: rebuilder.gaps(),
         unclear_yields: rebuilder.unclear_yields(),
