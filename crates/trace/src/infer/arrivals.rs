@@ -37,51 +37,52 @@ use takt_model::{Span, Time, gcd, named};
 use super::bursts::{Bursts, group};
 use super::grid::{Place, Point, Strip, simplest};
 use super::sample::{JobSeen, Sample};
-use super::walk::{DeviationStatistics, F_MAX, SERIAL_MAX, adds_up, deviations, is_round};
+use super::walk::{DeviationStatistics, F_MAX, SERIAL_MAX, deviations, is_round, walk_ratio};
 
-/// Below this, deviations from the grid do not add up.
+/// Up to this Q, deviations from the grid do not add up.
 const Q_MAX: f64 = 0.40;
-/// With fewer distances nothing is said of a task whose arrivals deviate from a grid.
+/// With fewer distances, arrivals that deviate from a grid are `Unknown`.
 const WALK_MIN: usize = 20;
 /// With this many distances, unproven deviations count as accumulating. Uniform jitter would have
 /// been proven bounded by then.
 const WALK_SURE: usize = 300;
-/// With fewer distances nothing at all is said.
+/// With fewer distances, all arrivals are `Unknown`.
 const DISTANCES_MIN: usize = 4;
-/// Deviations of less than a hundred-thousandth of the period are none.
+/// Deviations below this fraction of the period (1/100000) count as none.
 const EXACT_PART: u64 = 100_000;
-/// At most one in so many periods may lack an arrival for no known reason.
+/// At most this fraction of the periods (1/50) may lack an arrival for no known reason.
 const SKIPS_PART: u64 = 50;
-/// The finer of two grids is chosen if its jitter is smaller by more than this part.
+/// The finer of two grids is chosen if its jitter is smaller by more than this fraction (1/8).
 const TIGHTER_PART: u64 = 8;
-/// At most one in so many arrivals may be an outlier (but three may always be).
+/// At most this fraction of the arrivals (1/20) may be outliers. Three may always be.
 const OUTLIERS_PART: usize = 20;
 /// An outlier is this many times farther from the middle than half of the arrivals.
 const OUTLIER_FACTOR: f64 = 6.0;
-/// From this share of the mean distance on, the least one is a fair period of a sporadic task.
+/// The least distance is the period of a sporadic task if it is at least this fraction (1/4) of the
+/// mean distance.
 const MEAN_PART: u64 = 4;
-/// The limit of Q when arrivals at the ends are left out, which gives chance more tries.
+/// The limit of Q when arrivals at the ends are left out. It is lower, because there are more tries.
 const Q_ENDS: f64 = 0.30;
-/// So many of the first and last arrivals together may be left out.
+/// The most arrivals that may be left out at both ends together.
 const ENDS_MAX: usize = 3;
-/// A walk of some hundred steps is mostly beyond this; real wake-ups, whose latency comes in
-/// phases, were not (the given releases).
+/// Random walks of some hundred steps mostly exceed this Q. Real wake-ups, whose latencies come in
+/// phases, did not.
 const Q_WALK: f64 = 0.80;
-/// With uniform jitter Q exceeds this over √n once in some hundred times: beyond it deviations add
-/// up, however few they are.
+/// Above this over √n, deviations add up, however few they are. With uniform jitter Q exceeds it
+/// once in some hundred times.
 const Q_SURE: f64 = 3.7;
 const NO_GRID: &str = "its arrivals lie on no grid";
-/// Mean deviations of parts of a recording that differ by at most this part of the period are no
-/// matter: latencies come in phases. Nor are groups looked for within this part.
+/// Mean deviations of parts of a recording may differ by this fraction of the period (1/100), because
+/// latencies come in phases. Below this jitter there is no search for groups.
 const WANDER_PART: u64 = 100;
-/// Within this part of the period groups are bursts only above [`TIGHT_MAX`]. How deviations follow each other does not
-/// matter there, because latencies depend on each other: in the given releases of real threads, groups explain up to
-/// 0.65 of the variance. One cause is the kernel's tick, which each fourth job may meet.
+/// Up to this fraction of the period (1/20), groups are bursts only above [`TIGHT_MAX`], and deviations may depend on
+/// those before. Latencies of real threads do: groups explain up to 0.65 of their variance. One cause is the kernel's
+/// tick, which each fourth job may meet.
 const LOOSE_PART: u64 = 20;
 const TIGHT_MAX: f64 = 0.98;
-/// Groups that explain more of the variance of larger deviations are bursts.
+/// For larger deviations, groups that explain more of the variance are bursts.
 const EXPLAINED_MAX: f64 = 0.6;
-/// Groups are looked for where at least four of five places have a job.
+/// Groups are searched for if at least four of five periods have a job.
 const DENSE: i64 = 5;
 /// The largest number of arrivals in the arrival curve.
 const CURVE_MAX: usize = 16;
@@ -156,8 +157,7 @@ pub struct Arrivals {
     pub mean: Option<Span>,
     /// Distances of neighbours between which nothing is missing, ascending.
     pub distances: Vec<u64>,
-    /// With the mean distance as period, jobs come at most so much earlier than it tells: they fit
-    /// (mean, backlog) as (period, jitter).
+    /// The least jitter with which the mean distance, as a period, bounds the arrivals.
     pub backlog: Span,
     /// The first arrival.
     pub first: Time,
@@ -171,13 +171,13 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// What `sample` tells.
+    /// The findings from a sample.
     #[must_use]
     pub fn of(sample: &Sample) -> Arrivals {
         let jobs = &sample.jobs;
         let pieces: Vec<&[JobSeen]> =
             jobs.chunk_by(|job, next| !next.gap && next.number <= job.number.saturating_add(1)).collect();
-        let mut distances: Vec<u64> = pieces.iter().flat_map(|piece| piece.windows(2).map(apart)).collect();
+        let mut distances: Vec<u64> = pieces.iter().flat_map(|piece| piece.windows(2).map(distance)).collect();
         distances.sort_unstable();
         let mean = mean_of(&distances);
         let mut arrivals = Arrivals {
@@ -204,7 +204,7 @@ impl Arrivals {
             arrivals.confidence = holds_for(arrivals.distances.len() as u64, 0);
             return arrivals;
         }
-        let known: Vec<JobSeen> = sharp(jobs, arrivals.distances[arrivals.distances.len() / 2]);
+        let known: Vec<JobSeen> = precise(jobs, arrivals.distances[arrivals.distances.len() / 2]);
         arrivals.vague = (jobs.len() - known.len()) as u64;
         match decide_with_ends(&known, &arrivals.distances) {
             Found::Grid(grid, why) => {
@@ -213,14 +213,14 @@ impl Arrivals {
                 arrivals.grid = Some(grid);
             }
             Found::None(why, false) => arrivals.why = why,
-            Found::Bursts(bursts) => arrivals.come_in(bursts),
+            Found::Bursts(bursts) => arrivals.set_bursts(bursts),
             Found::None(why, true) => {
                 let sporadic = least >= (mean / MEAN_PART).max(1);
                 arrivals.kind = if sporadic { Kind::Sporadic } else { Kind::Aperiodic };
                 arrivals.why = why;
                 arrivals.confidence = holds_for(arrivals.distances.len() as u64, 0);
                 if !sporadic && let Some(bursts) = Bursts::of(&known) {
-                    arrivals.come_in(bursts);
+                    arrivals.set_bursts(bursts);
                 }
             }
         }
@@ -228,7 +228,7 @@ impl Arrivals {
     }
 
     /// Jobs come in bursts.
-    fn come_in(&mut self, bursts: Bursts) {
+    fn set_bursts(&mut self, bursts: Bursts) {
         let (period, within) = (bursts.period.four_digits(), bursts.within.four_digits());
         self.why = format!("up to {} jobs come in each period of {period}, within {within}", bursts.jobs);
         (self.kind, self.bursts) = (Kind::Aperiodic, Some(bursts));
@@ -264,7 +264,7 @@ pub fn holds_for(n: u64, others: u64) -> f64 {
     1.0 - high
 }
 
-fn apart(pair: &[JobSeen]) -> u64 {
+fn distance(pair: &[JobSeen]) -> u64 {
     pair[1].arrival.saturating_since(pair[0].arrival).as_ns()
 }
 
@@ -299,19 +299,19 @@ fn backlog(piece: &[JobSeen], period: u64) -> u64 {
     u64::try_from(most).unwrap_or(u64::MAX)
 }
 
-/// The arrivals that are known to a twentieth of the usual distance, if they are the most; else
-/// all. Arrivals between two of them are no gap.
-fn sharp(jobs: &[JobSeen], median: u64) -> Vec<JobSeen> {
-    let is_sharp = |job: &&JobSeen| job.window.as_ns() <= median / 20;
-    let sharp = jobs.iter().filter(is_sharp).count();
-    if sharp * 2 < jobs.len() || sharp <= DISTANCES_MIN {
+/// The arrivals whose windows are at most a twentieth of the median distance. All arrivals, if these
+/// are not the majority. Other arrivals between them are no gap.
+fn precise(jobs: &[JobSeen], median: u64) -> Vec<JobSeen> {
+    let is_precise = |job: &&JobSeen| job.window.as_ns() <= median / 20;
+    let count = jobs.iter().filter(is_precise).count();
+    if count * 2 < jobs.len() || count <= DISTANCES_MIN {
         return jobs.to_vec();
     }
-    let mut kept: Vec<JobSeen> = Vec::with_capacity(sharp);
+    let mut kept: Vec<JobSeen> = Vec::with_capacity(count);
     let mut gap = false;
     for job in jobs {
         gap |= job.gap;
-        if is_sharp(&job) {
+        if is_precise(&job) {
             kept.push(JobSeen { gap, ..*job });
             gap = false;
         }
@@ -321,15 +321,14 @@ fn sharp(jobs: &[JobSeen], median: u64) -> Vec<JobSeen> {
 
 enum Found {
     Grid(Grid, String),
-    /// None, for that reason; and whether that is sure.
+    /// No grid: the reason, and whether it is certain.
     None(String, bool),
-    /// None, for several jobs come in each period.
+    /// No grid, because several jobs come in each period.
     Bursts(Bursts),
 }
 
-/// [`decide`]. Without a grid it decides once more without some of the first and last arrivals. A
-/// starting thread waits for others, and an ending thread is woken to end: neither is a period's
-/// beginning.
+/// [`decide`], and without a grid once more without some of the first and last arrivals. A starting
+/// thread waits for others, and an ending thread is woken to end. Neither begins a period.
 fn decide_with_ends(known: &[JobSeen], distances: &[u64]) -> Found {
     let whole = decide(known, distances, Q_MAX);
     if !matches!(whole, Found::None(..)) {
@@ -363,11 +362,11 @@ fn decide(known: &[JobSeen], distances: &[u64], q_max: f64) -> Found {
     let mut none: Option<(String, bool, Numbering)> = None;
     let mut best: Option<(Grid, String)> = None;
     let mut judged: Vec<Numbered> = Vec::new();
-    // All jobs have their own period; or some periods have no job.
+    // Each job has a period of its own, or some periods have no job.
     for (parts, numbering) in [(1, Numbering::Own), (1, Numbering::Slots), (2, Numbering::Slots), (3, Numbering::Slots)]
     {
         let Some(numbered) = number(known, median / parts, numbering) else { continue };
-        // The same numbers give the same answer. Beside a grid they do so whichever numbering found them.
+        // Equal numbers give the same answer. If a grid was found, this holds across numberings.
         let is_known = |before: &Numbered| {
             (before.numbering == numbering || best.is_some())
                 && before.points == numbered.points
@@ -379,7 +378,7 @@ fn decide(known: &[JobSeen], distances: &[u64], q_max: f64) -> Found {
         match judge(&numbered, known, q_max) {
             bursts @ Found::Bursts(_) if best.is_none() => return bursts,
             Found::Bursts(_) => {}
-            // A grid that is empty in places says more than none.
+            // The reason against a grid with empty periods says more than the absence of a grid.
             Found::None(why, sure) => {
                 let says_more = none.as_ref().is_none_or(|(.., before)| {
                     sure && why != NO_GRID && numbering == Numbering::Slots && *before == Numbering::Own
@@ -410,9 +409,9 @@ fn decide(known: &[JobSeen], distances: &[u64], q_max: f64) -> Found {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Numbering {
-    /// The numbers of the jobs.
+    /// By the numbers of the jobs.
     Own,
-    /// By the distances: how many periods fit best.
+    /// By the distances: the number of periods that fit best.
     Slots,
 }
 
@@ -509,7 +508,7 @@ fn judge(numbered: &Numbered, jobs: &[JobSeen], q_max: f64) -> Found {
         return no_grid();
     }
     let exact = width <= (period / EXACT_PART).max(2);
-    let q = if exact { 0.0 } else { adds_up(&typical, &core, width) };
+    let q = if exact { 0.0 } else { walk_ratio(&typical, &core, width) };
     let loose = width > period / LOOSE_PART;
     let chance = 1.0 / (n as f64).sqrt();
     let most = if loose { (EXPLAINED_MAX + 2.0 * chance).min(TIGHT_MAX) } else { TIGHT_MAX };

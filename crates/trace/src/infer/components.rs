@@ -46,13 +46,13 @@ impl Inferred {
     pub(super) fn written_components(&self, nodes: &[NodeSpec], options: &SystemOptions) -> WrittenComponents {
         let mut written = WrittenComponents::default();
         for component in &self.components {
-            if let Some(why) = fault(component, nodes) {
+            if let Some(why) = reason_left_out(component, nodes) {
                 written.left_out.push((component.name.clone(), why));
                 written.place.push(None);
                 continue;
             }
             written.place.push(Some(ComponentId(written.components.len() as u32)));
-            written.components.push(source(component));
+            written.components.push(component_spec(component));
             written.comments.push(evidence(component));
         }
         let kept = self.components.iter().zip(&written.place).filter(|(_, place)| place.is_some());
@@ -67,7 +67,8 @@ impl Inferred {
     }
 }
 
-fn fault(component: &InferredComponent, nodes: &[NodeSpec]) -> Option<&'static str> {
+/// Why a component cannot be in the System. `None` if it can.
+fn reason_left_out(component: &InferredComponent, nodes: &[NodeSpec]) -> Option<&'static str> {
     match nodes.get(component.node.index()) {
         None => Some(NO_NODE),
         Some(node) if node.cpus > 1 && component.rule == Some(ServerRule::Grub) => Some(GRUB),
@@ -75,7 +76,7 @@ fn fault(component: &InferredComponent, nodes: &[NodeSpec]) -> Option<&'static s
     }
 }
 
-fn source(component: &InferredComponent) -> Component {
+fn component_spec(component: &InferredComponent) -> Component {
     // A file holds no longer spans.
     let auto = |span: Option<Span>| span.filter(|span| *span <= Span::FILE_MAX).map_or(Auto::Auto, Auto::Value);
     let mut out = Component::new(&component.name, component.node, component.rule.unwrap_or(ServerRule::Ptps));

@@ -5,15 +5,13 @@ use std::collections::VecDeque;
 use takt_log::{Definitions, Event, Header, JobKey, Kind, Sink};
 use takt_model::{Span, TaskId, Time};
 
-/// Jobs of one task that are kept. Later jobs are counted, but not their execution times and
-/// distances: they add little to a million. So an endless log takes bounded memory (48 bytes a
-/// job).
+/// The most jobs of a task that are kept, at 48 bytes each. Later jobs are only counted.
 pub const JOBS_MAX: usize = 1 << 20;
 
 /// The most tasks. Later tasks of a log are left out.
 pub const TASKS_MAX: usize = 1 << 16;
 
-/// Jobs of one task that may be open at once; of more the oldest are given up.
+/// The most open jobs of a task. Beyond this, the oldest are forgotten.
 const OPEN_MAX: usize = 1 << 12;
 
 /// One job, as far as it was seen.
@@ -71,32 +69,32 @@ impl Sample {
 /// A [`Sink`] that keeps what inference needs of a log's events.
 #[derive(Clone, Debug)]
 pub struct Sampler {
-    /// Whether nominal arrivals are taken from the log where it tells them.
+    /// Whether to use the nominal arrivals in the log.
     nominal: bool,
-    /// Whether the log tells when jobs lose their CPU; otherwise a job that starts on another's CPU
-    /// is taken to preempt it.
+    /// Whether the log has preemptions. If not, a job that starts on another job's CPU counts as
+    /// preempting that job.
     preemptions: bool,
     lost: u64,
-    tasks: Vec<Own>,
-    /// Per stream and CPU the jobs that started there and did not complete, the running one last;
-    /// only where preemptions are not told.
+    tasks: Vec<TaskState>,
+    /// By stream and CPU: the jobs that started there and have not completed, the running one last.
+    /// Empty if the log has preemptions.
     stacks: Vec<((u32, u32), Vec<JobKey>)>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Own {
+struct TaskState {
     sample: Sample,
-    open: VecDeque<Open>,
-    /// The earliest arrival of a job that is about to be released.
+    open: VecDeque<OpenJob>,
+    /// The number and the earliest arrival of a job that is about to be released.
     window: Option<(u64, Time)>,
-    /// How often events of all had been lost at its last release.
+    /// The value of [`Sampler::lost`] at its last release.
     lost: u64,
-    /// Events of it alone are missing since then.
+    /// Whether events of this task are missing since then.
     gap: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct OpenJob {
     number: u64,
     /// Its place in the sample.
     at: usize,
@@ -120,13 +118,13 @@ impl Sampler {
     /// The samples of the tasks so far, in the order of their definitions, with jobs in the order
     /// of their releases. Tasks without a job may be missing at the end.
     pub fn so_far(&self) -> impl Iterator<Item = &Sample> {
-        self.tasks.iter().take(TASKS_MAX).map(|own| &own.sample)
+        self.tasks.iter().take(TASKS_MAX).map(|state| &state.sample)
     }
 
     /// The samples of the tasks of `definitions`.
     #[must_use]
     pub fn finish(self, definitions: &Definitions) -> Vec<Sample> {
-        let mut samples: Vec<Sample> = self.tasks.into_iter().map(|own| own.sample).collect();
+        let mut samples: Vec<Sample> = self.tasks.into_iter().map(|state| state.sample).collect();
         samples.truncate(TASKS_MAX);
         samples.resize_with(samples.len().max(definitions.tasks.len()), Sample::default);
         for sample in &mut samples {
@@ -135,85 +133,85 @@ impl Sampler {
         samples
     }
 
-    fn own(&mut self, task: TaskId) -> &mut Own {
+    fn task_state(&mut self, task: TaskId) -> &mut TaskState {
         let at = task.index().min(TASKS_MAX);
         if self.tasks.len() <= at {
-            self.tasks.resize_with(at + 1, Own::default);
+            self.tasks.resize_with(at + 1, TaskState::default);
         }
         &mut self.tasks[at]
     }
 
     fn release(&mut self, now: Time, job: JobKey, arrival: Time) {
         let (lost, nominal) = (self.lost, self.nominal);
-        let own = self.own(job.task);
-        let earliest = own.window.take().filter(|(number, _)| *number == job.number).map(|(_, earliest)| earliest);
+        let state = self.task_state(job.task);
+        let earliest = state.window.take().filter(|(number, _)| *number == job.number).map(|(_, earliest)| earliest);
         let arrival = if nominal { arrival.min(now) } else { now };
-        own.sample.released += 1;
-        let at = own.sample.jobs.len();
+        state.sample.released += 1;
+        let at = state.sample.jobs.len();
         if at < JOBS_MAX {
-            own.sample.jobs.push(JobSeen {
+            state.sample.jobs.push(JobSeen {
                 number: job.number,
                 arrival,
                 window: earliest.map_or(Span::ZERO, |earliest| arrival.saturating_since(earliest)),
                 release: now,
                 complete: None,
                 exec: None,
-                gap: own.lost != lost || own.gap,
+                gap: state.lost != lost || state.gap,
             });
         }
-        (own.lost, own.gap) = (lost, false);
-        if own.open.len() == OPEN_MAX {
-            own.open.pop_front();
+        (state.lost, state.gap) = (lost, false);
+        if state.open.len() == OPEN_MAX {
+            state.open.pop_front();
         }
-        own.open.push_back(Open { number: job.number, at, arrival, executed: 0, since: None, doubtful: false });
+        state.open.push_back(OpenJob { number: job.number, at, arrival, executed: 0, since: None, doubtful: false });
     }
 
-    fn gets(&mut self, now: Time, job: JobKey, cpu: u32) {
-        let own = self.own(job.task);
-        if let Err(place) = own.sample.cpus.binary_search(&cpu) {
-            own.sample.cpus.insert(place, cpu);
+    fn gets_cpu(&mut self, now: Time, job: JobKey, cpu: u32) {
+        let state = self.task_state(job.task);
+        if let Err(place) = state.sample.cpus.binary_search(&cpu) {
+            state.sample.cpus.insert(place, cpu);
         }
-        if let Some(open) = own.open(job.number) {
+        if let Some(open) = state.open(job.number) {
             open.since = Some(now);
         }
     }
 
-    fn loses(&mut self, now: Time, job: JobKey) {
-        if let Some(open) = self.own(job.task).open(job.number) {
+    fn loses_cpu(&mut self, now: Time, job: JobKey) {
+        if let Some(open) = self.task_state(job.task).open(job.number) {
             open.executed += open.since.take().map_or(0, |since| now.saturating_since(since).as_ns());
         }
     }
 
-    fn completes(&mut self, now: Time, job: JobKey) {
-        self.loses(now, job);
-        let own = self.own(job.task);
-        let Some(place) = own.open.iter().position(|open| open.number == job.number) else { return };
-        let Some(open) = own.open.remove(place) else { return };
+    fn complete(&mut self, now: Time, job: JobKey) {
+        self.loses_cpu(now, job);
+        let state = self.task_state(job.task);
+        let Some(place) = state.open.iter().position(|open| open.number == job.number) else { return };
+        let Some(open) = state.open.remove(place) else { return };
         let exec = Some(Span::from_ns(open.executed)).filter(|span| !open.doubtful && !span.is_zero());
-        own.sample.longest = own.sample.longest.max(exec);
-        if let Some(seen) = own.sample.jobs.get_mut(open.at) {
+        state.sample.longest = state.sample.longest.max(exec);
+        if let Some(seen) = state.sample.jobs.get_mut(open.at) {
             (seen.complete, seen.exec) = (Some(now), exec);
         }
     }
 
-    /// A job got a CPU, and the log does not tell the job that lost it.
-    fn takes_over(&mut self, stream: u32, now: Time, job: JobKey, cpu: u32) {
+    /// A job gets a CPU in a log without preemptions. It preempts the last job there.
+    fn preempt_on(&mut self, stream: u32, now: Time, job: JobKey, cpu: u32) {
         let place = self.stack(stream, cpu);
         if let Some(before) = self.stacks[place].1.last().copied() {
-            self.loses(now, before);
+            self.loses_cpu(now, before);
         }
         self.stacks[place].1.push(job);
     }
 
-    /// A job completed: the one below it on its CPU goes on.
-    fn hands_back(&mut self, now: Time, job: JobKey) {
+    /// A job ended in a log without preemptions. The job that it preempted continues.
+    fn resume_preempted(&mut self, now: Time, job: JobKey) {
         for place in 0..self.stacks.len() {
             let stack = &mut self.stacks[place].1;
             let Some(at) = stack.iter().rposition(|running| *running == job) else { continue };
             let was_running = at + 1 == stack.len();
             stack.remove(at);
             if let Some(next) = stack.last().copied().filter(|_| was_running)
-                && let Some(open) = self.own(next.task).open(next.number)
+                && let Some(open) = self.task_state(next.task).open(next.number)
             {
                 open.since = Some(now);
             }
@@ -230,15 +228,15 @@ impl Sampler {
     }
 }
 
-impl Open {
-    /// Events are missing of what it did.
-    fn doubt(&mut self) {
+impl OpenJob {
+    /// Events of this job are missing.
+    fn mark_doubtful(&mut self) {
         (self.doubtful, self.since) = (true, None);
     }
 }
 
-impl Own {
-    fn open(&mut self, number: u64) -> Option<&mut Open> {
+impl TaskState {
+    fn open(&mut self, number: u64) -> Option<&mut OpenJob> {
         self.open.iter_mut().find(|open| open.number == number)
     }
 }
@@ -246,49 +244,49 @@ impl Own {
 impl Sink for Sampler {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         match *event {
-            Event::Window { job, earliest } => self.own(job.task).window = Some((job.number, earliest)),
+            Event::Window { job, earliest } => self.task_state(job.task).window = Some((job.number, earliest)),
             Event::Release { job, arrival, .. } => self.release(now, job, arrival),
             Event::Start { job, cpu } => {
                 if !self.preemptions {
-                    self.takes_over(stream, now, job, cpu);
+                    self.preempt_on(stream, now, job, cpu);
                 }
-                self.gets(now, job, cpu);
+                self.gets_cpu(now, job, cpu);
             }
-            Event::Resume { job, cpu } => self.gets(now, job, cpu),
-            Event::Preempt { job, .. } | Event::Block { job, .. } => self.loses(now, job),
+            Event::Resume { job, cpu } => self.gets_cpu(now, job, cpu),
+            Event::Preempt { job, .. } | Event::Block { job, .. } => self.loses_cpu(now, job),
             Event::Complete { job, .. } => {
-                self.completes(now, job);
+                self.complete(now, job);
                 if !self.preemptions {
-                    self.hands_back(now, job);
+                    self.resume_preempted(now, job);
                 }
             }
             Event::Miss { job } => {
-                let own = self.own(job.task);
-                // At the release where that comes after the deadline; then it tells nothing.
-                let open = own.open.iter().find(|open| open.number == job.number).map(|open| (open.arrival, open.at));
+                let state = self.task_state(job.task);
+                // A miss at the release came after the deadline and does not show it.
+                let open = state.open.iter().find(|open| open.number == job.number).map(|open| (open.arrival, open.at));
                 if let Some((arrival, at)) = open
-                    && own.sample.jobs.get(at).is_some_and(|seen| seen.release < now)
+                    && state.sample.jobs.get(at).is_some_and(|seen| seen.release < now)
                 {
                     let deadline = now.saturating_since(arrival);
-                    let known = own.sample.missed_deadline.get_or_insert(deadline);
+                    let known = state.sample.missed_deadline.get_or_insert(deadline);
                     *known = (*known).min(deadline);
                 }
             }
             Event::Cancel { job, .. } => {
-                self.own(job.task).open.retain(|open| open.number != job.number);
+                self.task_state(job.task).open.retain(|open| open.number != job.number);
                 if !self.preemptions {
-                    self.hands_back(now, job);
+                    self.resume_preempted(now, job);
                 }
             }
             Event::Gap { job } => {
-                let own = self.own(job.task);
-                own.gap = true;
-                own.open.iter_mut().for_each(Open::doubt);
+                let state = self.task_state(job.task);
+                state.gap = true;
+                state.open.iter_mut().for_each(OpenJob::mark_doubtful);
             }
             Event::Lost { .. } => {
                 self.lost += 1;
-                for own in &mut self.tasks {
-                    own.open.iter_mut().for_each(Open::doubt);
+                for state in &mut self.tasks {
+                    state.open.iter_mut().for_each(OpenJob::mark_doubtful);
                 }
                 self.stacks.clear();
             }

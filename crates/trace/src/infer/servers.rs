@@ -25,13 +25,13 @@ use super::{Arrivals, Inferred, Sample};
 
 /// The most servers. Later servers of a log are left out.
 pub const SERVERS_MAX: usize = 1 << 12;
-/// Pairs of a server and a task that ran while it paid, at most. Later pairs are left out.
+/// The most pairs of a server and a task that ran while it paid. Later pairs are left out.
 const PAIRS_MAX: usize = 1 << 20;
 
-/// Changes of one server that are kept since its last terms. Later ones are counted alone.
+/// The most events of a server that are kept since its last definition. Later ones are only counted.
 const HISTORY_MAX: usize = 1 << 16;
 
-/// Runs of jobs of one stream that are kept for payments to come.
+/// The most ended runs of a stream's jobs that are kept for later payments.
 const RUNS_MAX: usize = 1 << 16;
 
 named! {
@@ -62,7 +62,7 @@ pub struct ServerPeriod {
     pub range: Option<(Span, Span)>,
 }
 
-/// A component as the events of its server tell it.
+/// A component, inferred from the events of its server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InferredComponent {
     /// Its name in the log.
@@ -89,7 +89,7 @@ pub struct InferredComponent {
     pub changes: u64,
 }
 
-/// A [`Sink`] that keeps what a log tells of servers.
+/// A [`Sink`] that keeps the events of servers.
 #[derive(Clone, Debug)]
 pub struct ServerSampler {
     /// By server.
@@ -99,7 +99,7 @@ pub struct ServerSampler {
     /// By task: how long its jobs ran, in nanoseconds.
     ran: BTreeMap<TaskId, u64>,
     /// By server and task: how long jobs of the task ran while the server paid with a job.
-    both: BTreeMap<(u32, TaskId), u64>,
+    overlaps: BTreeMap<(u32, TaskId), u64>,
 }
 
 /// The runs of jobs of a stream.
@@ -171,7 +171,7 @@ impl Account {
         }
     }
 
-    /// New terms hold from now on.
+    /// Starts anew if the server's definition changes.
     fn redefine(&mut self, def: &ServerDef) {
         if self.def == *def {
             return;
@@ -194,7 +194,7 @@ impl Account {
         self.note(ServerUpdate::Budget(now, budget));
     }
 
-    /// Takes in a payment. Returns when it began, which is not before the end of the last one.
+    /// Records a payment. Returns its start, which is not before the end of the last payment.
     fn record_payment(&mut self, since: Time, now: Time, amount: Span, idle: bool) -> Time {
         let cpus = amount.as_ns().div_ceil(now.saturating_since(since).as_ns().max(1));
         self.cpus = self.cpus.max(cpus);
@@ -369,7 +369,7 @@ impl ServerSampler {
             accounts: definitions.servers.iter().take(SERVERS_MAX).cloned().map(Account::new).collect(),
             lanes: BTreeMap::new(),
             ran: BTreeMap::new(),
-            both: BTreeMap::new(),
+            overlaps: BTreeMap::new(),
         }
     }
 
@@ -390,7 +390,7 @@ impl ServerSampler {
         self.ends(stream, now, |_, other| other == job);
     }
 
-    /// Ends the run that is meant, if there is one.
+    /// Ends the first run for which `is_meant` holds, if there is one.
     fn ends(&mut self, stream: u32, now: Time, is_meant: impl Fn(u32, JobKey) -> bool) {
         let Some(lane) = self.lanes.get_mut(&stream) else { return };
         let cpu = lane.running.iter().find(|(cpu, (job, _))| is_meant(**cpu, *job)).map(|(cpu, _)| *cpu);
@@ -414,11 +414,11 @@ impl ServerSampler {
         let ended = ended.map(|run| (run.task, within(run.since, run.until)));
         let running = lane.running.values().map(|(job, from)| (job.task, within(*from, now)));
         for (task, time) in ended.chain(running).filter(|(_, time)| *time > 0) {
-            if self.both.len() >= PAIRS_MAX && !self.both.contains_key(&(server, task)) {
+            if self.overlaps.len() >= PAIRS_MAX && !self.overlaps.contains_key(&(server, task)) {
                 continue;
             }
-            let both = self.both.entry((server, task)).or_default();
-            *both = both.saturating_add(time);
+            let overlap = self.overlaps.entry((server, task)).or_default();
+            *overlap = overlap.saturating_add(time);
         }
     }
 }
@@ -467,13 +467,13 @@ impl Sink for ServerSampler {
 }
 
 impl Inferred {
-    /// Adds what servers tell: components, and the tasks in them.
+    /// Adds the components of the servers, and assigns tasks to them.
     #[must_use]
     pub fn with_servers(mut self, seen: &ServerSampler) -> Inferred {
         let accounts = &seen.accounts;
         self.components = accounts.iter().map(|account| component(account, &self.nodes)).collect();
         let mut candidates = self.candidates(seen);
-        self.doubt(seen, &mut candidates);
+        self.drop_unclear(seen, &mut candidates);
         let mut tasks: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); accounts.len()];
         for (task, servers) in candidates.iter().enumerate() {
             for server in servers {
@@ -500,7 +500,7 @@ impl Inferred {
     fn candidates(&self, seen: &ServerSampler) -> Vec<Vec<usize>> {
         let place = self.places();
         let mut shares: Vec<Vec<(usize, u64)>> = vec![Vec::new(); self.tasks.len()];
-        for ((server, task), time) in &seen.both {
+        for ((server, task), time) in &seen.overlaps {
             let server = *server as usize;
             if let Some(at) = place.get(task).filter(|at| self.tasks[**at].node == self.components[server].node) {
                 shares[*at].push((server, *time));
@@ -523,7 +523,7 @@ impl Inferred {
 
     /// Leaves tasks on several CPUs without a component if several may be theirs, or if one has paid too little for
     /// all of its tasks.
-    fn doubt(&mut self, seen: &ServerSampler, candidates: &mut [Vec<usize>]) {
+    fn drop_unclear(&mut self, seen: &ServerSampler, candidates: &mut [Vec<usize>]) {
         let mut ran: BTreeMap<usize, u64> = BTreeMap::new();
         let time = |id: Option<TaskId>| id.and_then(|id| seen.ran.get(&id)).copied().unwrap_or_default();
         for (task, servers) in self.tasks.iter().zip(candidates.iter()) {
@@ -569,7 +569,7 @@ impl Inferred {
     }
 }
 
-/// A server's terms; where it stands comes later.
+/// A component without its parent.
 fn component(account: &Account, nodes: &[NodeDef]) -> InferredComponent {
     let node = account.def.node;
     let cpus = account.cpus.clamp(1, u64::from(cpus(nodes, node).max(1)));

@@ -24,7 +24,7 @@ pub struct SystemOptions {
     pub bind: bool,
 }
 
-/// A System, and how it came about.
+/// A System with the evidence for it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Written {
     /// The System.
@@ -51,9 +51,9 @@ impl Inferred {
                 place.push(None);
                 continue;
             }
-            let fault = fault(task, options);
-            place.push(fault.is_none().then_some(kept.len()));
-            match fault {
+            let reason = reason_left_out(task, options);
+            place.push(reason.is_none().then_some(kept.len()));
+            match reason {
                 Some(why) => left_out.push((task.name.clone(), why)),
                 None => kept.push(task),
             }
@@ -69,7 +69,7 @@ impl Inferred {
         }
         let mut components = self.written_components(&nodes, options);
         let home = |task: &InferredTask| components.place.get(task.component?).copied().flatten();
-        let mut unchained: Vec<Task> = kept.iter().map(|task| source(task, home(task), options)).collect();
+        let mut unchained: Vec<Task> = kept.iter().map(|task| unchained_task(task, home(task), options)).collect();
         let mut tasks = unchained.clone();
         let after: Vec<Vec<usize>> = kept
             .iter()
@@ -80,13 +80,13 @@ impl Inferred {
         "inferred".clone_into(&mut system.name);
         system.nodes = nodes;
         system.components = std::mem::take(&mut components.components);
-        name_apart(&mut system);
+        make_names_unique(&mut system);
         let flows = self.add_traffic(&mut system, options, &mut left_out);
         components.give_up_if(&mut system, &mut unchained, |bare| validate(bare).is_ok());
         if validate(&system).is_err() {
             // Chains that join in ways that leave them no common period.
             system.tasks = unchained;
-            name_apart(&mut system);
+            make_names_unique(&mut system);
         }
         if !system.flows.is_empty() && validate(&system).is_err() {
             left_out.extend(system.flows.drain(..).map(|flow| (flow.name, "no file can hold it beside the rest")));
@@ -132,8 +132,8 @@ fn notes(kept: &[&InferredTask], system: &System) -> Vec<String> {
     notes
 }
 
-/// A task as it is if it follows no other.
-fn source(task: &InferredTask, component: Option<ComponentId>, options: &SystemOptions) -> Task {
+/// The task without its chain: as if it followed no other task.
+fn unchained_task(task: &InferredTask, component: Option<ComponentId>, options: &SystemOptions) -> Task {
     let period = task.period().unwrap_or(Span::FILE_MAX);
     let wcet = task.exec.as_ref().map(|exec| exec.max).or(options.wcet).unwrap_or(Span::FILE_MAX);
     let mut out = Task::periodic(&task.name, period, wcet);
@@ -177,7 +177,8 @@ fn source(task: &InferredTask, component: Option<ComponentId>, options: &SystemO
     out
 }
 
-fn fault(task: &InferredTask, options: &SystemOptions) -> Option<&'static str> {
+/// Why a task cannot be in the System. `None` if it can.
+fn reason_left_out(task: &InferredTask, options: &SystemOptions) -> Option<&'static str> {
     if task.exec.is_none() && options.wcet.is_none() {
         Some("no job of it was seen from release to completion, so its wcet is unknown")
     } else if task.period().is_none() && task.links.after.is_empty() {
@@ -187,8 +188,8 @@ fn fault(task: &InferredTask, options: &SystemOptions) -> Option<&'static str> {
     }
 }
 
-/// Puts the links in. A chain has one period: that of its first source; where sources differ, tasks
-/// stay apart.
+/// Adds the links between tasks. A chain has the period of its sources. Tasks whose sources have
+/// different periods stay without links.
 fn chain(tasks: &mut [Task], kept: &[&InferredTask], after: Vec<Vec<usize>>) {
     let mut done: Vec<bool> = after.iter().map(Vec::is_empty).collect();
     // The sources of each task, itself if it follows nothing.
@@ -219,7 +220,7 @@ fn chain(tasks: &mut [Task], kept: &[&InferredTask], after: Vec<Vec<usize>>) {
             sources[i] = all;
         }
     }
-    // A source that changed late: its followers change, too.
+    // Followers get the periods of sources that changed after them.
     for _ in 0..tasks.len() {
         for i in 0..tasks.len() {
             if let Some(first) = tasks[i].after.first() {
@@ -237,14 +238,14 @@ fn set_period(task: &mut Task, period: Span) {
     task.period = period;
 }
 
-/// Names that a file can hold, each once.
-fn name_apart(system: &mut System) {
-    apart(system.tasks.iter_mut().map(|task| &mut task.name), None);
-    // That is the node itself.
-    apart(system.components.iter_mut().map(|component| &mut component.name), Some("root"));
+/// Gives tasks and components unique names that a file can hold.
+fn make_names_unique(system: &mut System) {
+    make_unique(system.tasks.iter_mut().map(|task| &mut task.name), None);
+    // "root" is the name of the node itself.
+    make_unique(system.components.iter_mut().map(|component| &mut component.name), Some("root"));
 }
 
-fn apart<'a>(names: impl Iterator<Item = &'a mut String>, reserved: Option<&str>) {
+fn make_unique<'a>(names: impl Iterator<Item = &'a mut String>, reserved: Option<&str>) {
     let mut seen: std::collections::BTreeSet<String> = reserved.map(str::to_owned).into_iter().collect();
     for name in names {
         let plain = match one_line(name.as_str()).as_ref() {

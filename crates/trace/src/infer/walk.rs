@@ -1,24 +1,23 @@
-//! Deviations of arrivals from a grid: do they add up, do they wander, and is the period too round
-//! for chance?
+//! Tests of deviations from a grid: whether they add up, whether they wander, and whether the period
+//! is too round for chance.
 
 use super::grid::{Point, Strip, simplest};
 
-/// With a jitter of at most this part of the period, a round period tells that it is a grid.
+/// A round period shows a grid if the jitter is at most this fraction of the period (1/500).
 const TIGHT_PART: u64 = 500;
-/// At most one of so many periods is as round as an accepted one.
+/// By chance, at most this fraction of periods (1/10000) is as round as an accepted one.
 const ROUND_PART: i64 = 10_000;
-/// In so many parts of a recording the mean deviations are compared.
+/// The parts of a recording whose mean deviations are compared.
 const PARTS: usize = 8;
 
-/// How much more the means of parts may vary than those of deviations that do not depend on each
-/// other ([`DeviationStatistics::f`]). Those exceed it once in a million times.
+/// The most that [`DeviationStatistics::f`] may be. Independent deviations exceed it once in a
+/// million times.
 pub(crate) const F_MAX: f64 = 6.0;
-/// Deviations of jitter are not more like the ones before ([`DeviationStatistics::serial`]), but for what chance
-/// makes of few.
+/// The most that [`DeviationStatistics::serial`] may be for jitter, apart from chance in small samples.
 pub(crate) const SERIAL_MAX: f64 = 0.5;
 
-/// Whether the grid is too tight and its period too round for chance. A period that fits has far
-/// more zeros at its end than chance gives so few numbers.
+/// Whether the grid is too tight and its period too round for chance: of the periods that fit, one
+/// has far more trailing zeros than chance explains.
 pub(crate) fn is_round(core: &Strip, width: u64, period: u64) -> bool {
     if width > period / TIGHT_PART {
         return false;
@@ -34,13 +33,12 @@ pub(crate) fn is_round(core: &Strip, width: u64, period: u64) -> bool {
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct DeviationStatistics {
-    /// How much the mean deviations of parts of the recording vary, against how much they would if
-    /// deviations did not depend on each other (the analysis of variance of R. A. Fisher): about
-    /// one for jitter, large where deviations wander.
+    /// The F statistic of the mean deviations of the recording's parts (the analysis of variance of
+    /// R. A. Fisher): about one for jitter, large if deviations wander.
     pub(crate) f: f64,
-    /// How far apart these means are.
+    /// The range of these means.
     pub(crate) spread: f64,
-    /// How much a deviation is like the one before: about zero for jitter.
+    /// The serial correlation of the deviations: about zero for jitter.
     pub(crate) serial: f64,
 }
 
@@ -71,8 +69,8 @@ impl DeviationStatistics {
     }
 }
 
-/// Q: how wide the strip is, against what a random walk of these steps would reach.
-pub(crate) fn adds_up(points: &[Point], strip: &Strip, width: u64) -> f64 {
+/// Q: the width of the strip over the width that a random walk of these steps would reach.
+pub(crate) fn walk_ratio(points: &[Point], strip: &Strip, width: u64) -> f64 {
     let period = strip.num as f64 / strip.den as f64;
     let steps = points.windows(2).map(|pair| (pair[1].a - pair[0].a) as f64 - (pair[1].k - pair[0].k) as f64 * period);
     let n = (points.len() - 1) as f64;
