@@ -16,8 +16,8 @@ use super::findings::{Comparison, Drawn, Findings, MEASURED, Row};
 use super::{Experiment, KOKYU};
 use crate::failure::Failure;
 use application::{
-    FLUSH, LEG, PAPERS, PROCESSING, REGIONS, STRATEGIES, Variant, bounded, fixed, is_feasible, is_overloaded, load_ppm,
-    outcome_of, plan, plan_of, processing, seed_of, variants, virtually,
+    FLUSH, LEG, PAPER_VARIANTS, PROCESSING, REGIONS, STRATEGIES, Variant, bounded_controller, fixed, is_feasible,
+    is_overloaded, load_ppm, outcome_of, plan, plan_of, processing, seed_of, simulate_plan, variants,
 };
 use count::{Class, Counter, Leg, Lost, Outcome};
 use regions::Outcomes;
@@ -46,7 +46,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     needs: "nothing for its simulations; the other claims need root (tracefs, SCHED_FIFO, network namespaces) \
          and two CPUs",
     takes: (Span::from_s(280), Span::from_s(18)),
-    longest: LONGEST,
+    longest: REGION_MAX,
     repeats: false,
     simulated: false,
     live: None,
@@ -59,30 +59,30 @@ const FRAME: Span = Span::from_ms(50);
 /// The legs of the longest chain.
 const LEGS: usize = 11;
 
-/// Regions of at least this length show how good a strategy is. The start and luck count for
-/// little.
-const LONG: Span = Span::from_s(100);
+/// Regions of at least this length show how good a strategy is, because the start and chance hardly
+/// matter.
+const REGION_LONG: Span = Span::from_s(100);
 /// Shorter regions decide no claim that needs some jobs. The slowest operations come once a second,
 /// and in a small overload few jobs are late.
-const LEAST: Span = Span::from_s(10);
+const REGION_MIN: Span = Span::from_s(10);
 /// In longer regions more jobs of an operation wait than a simulation has room for.
-const LONGEST: Span = Span::from_s(600);
+const REGION_MAX: Span = Span::from_s(600);
 
 fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let each = whole_seconds(context.duration(Span::from_s(150), Span::from_s(10)));
     let Some(all) = context.unless_stopped(simulated(context, each))? else { return Ok(Findings::default()) };
     let mut findings = Findings::default();
-    if each < LEAST {
-        findings
-            .notes
-            .push(format!("Regions of {each} are too short for the claims. Regions of {LEAST} or more decide them."));
+    if each < REGION_MIN {
+        findings.notes.push(format!(
+            "Regions of {each} are too short for the claims. Regions of {REGION_MIN} or more decide them."
+        ));
     }
     all.tables(&mut findings);
     evidence::tables(&all, &mut findings);
     controller::table(&all, "The best single strategy and the controller", &mut findings);
     all.figures(&mut findings);
     all.claims(&mut findings);
-    controller::claims(&all, each >= LONG, &mut findings);
+    controller::claims(&all, each >= REGION_LONG, &mut findings);
     trial::add(context, each, &mut findings)?;
     overhead::add(context, each, &mut findings)?;
     live::add(context, &mut findings)?;

@@ -93,7 +93,7 @@ impl Variant {
 pub(super) const STRATEGIES: [Builtin; 5] = [Builtin::Rm, Builtin::Muf, Builtin::RmsMlf, Builtin::Edf, Builtin::Mlf];
 
 /// The first variants of [`variants`] that are the paper's.
-pub(super) const PAPERS: usize = 6;
+pub(super) const PAPER_VARIANTS: usize = 6;
 
 pub(super) fn variants() -> Vec<Variant> {
     let strategies = STRATEGIES.iter().copied().map(Some).chain([None]);
@@ -166,14 +166,14 @@ pub(super) fn plan_of(region: usize, variant: Variant, change: impl FnOnce(&mut 
 }
 
 /// How often the controller looks for spare time in the period of the fastest operation.
-const LOOKS: u64 = 5;
+const LOOKS_PER_PERIOD: u64 = 5;
 
 /// The controller of a plan. It looks for spare time several times in the period of the fastest
 /// operation. It needs a bound for each critical operation, since without one it could promise
 /// nothing.
-pub(super) fn bounded(plan: &Plan) -> Result<Adaptive, Failure> {
+pub(super) fn bounded_controller(plan: &Plan) -> Result<Adaptive, Failure> {
     let fastest = plan.system.tasks.iter().map(|task| task.period).min().unwrap_or(FRAME);
-    let law = law(plan).reclaiming(Span::from_ns((fastest.as_ns() / LOOKS).max(1)));
+    let law = law(plan).reclaiming(Span::from_ns((fastest.as_ns() / LOOKS_PER_PERIOD).max(1)));
     let unbounded: Vec<&str> = law.unbounded(plan).collect();
     if let [first, ..] = unbounded.as_slice() {
         return Err(Failure::trouble(format_args!("the analysis finds no bound of the response of \"{first}\"")));
@@ -182,7 +182,7 @@ pub(super) fn bounded(plan: &Plan) -> Result<Adaptive, Failure> {
 }
 
 /// Runs a plan in virtual time. Fails if `stopped` says so.
-pub(super) fn virtually(
+pub(super) fn simulate_plan(
     plan: &Plan,
     variant: Variant,
     duration: Span,
@@ -190,7 +190,7 @@ pub(super) fn virtually(
     stopped: &dyn Fn() -> bool,
     sink: &mut impl Sink,
 ) -> Result<(), Failure> {
-    let law = if variant.strategy.is_none() { Some(bounded(plan)?) } else { None };
+    let law = if variant.strategy.is_none() { Some(bounded_controller(plan)?) } else { None };
     interruptible(stopped, sink, |sink| match law {
         Some(law) => plan.rehearse_adaptive(&law, duration, seed, sink).map(drop).map_err(Failure::trouble),
         None => {
@@ -209,7 +209,7 @@ pub(super) fn outcome_of(
     stopped: &dyn Fn() -> bool,
 ) -> Result<(Outcome, Lost), Failure> {
     let mut counter = Counter::new(&plan.system);
-    virtually(plan, variant, duration, seed, stopped, &mut counter)?;
+    simulate_plan(plan, variant, duration, seed, stopped, &mut counter)?;
     Ok((counter.outcome(), counter.lost.pop().unwrap_or_default()))
 }
 
@@ -243,7 +243,7 @@ mod tests {
     use takt_model::draw::Draw;
     use takt_model::{Criticality, Exec, TaskId};
 
-    use super::super::LONGEST;
+    use super::super::REGION_MAX;
     use super::*;
 
     /// Table 2 of the paper: execution times in ms, and legs.
@@ -356,7 +356,7 @@ mod tests {
 
     #[test]
     fn critical_jobs_are_never_cancelled_and_all_legs_of_the_longest_region_have_room() {
-        assert!(LONGEST.as_ns() / FRAME.as_ns() <= u64::from(BACKLOG));
+        assert!(REGION_MAX.as_ns() / FRAME.as_ns() <= u64::from(BACKLOG));
         for variant in variants() {
             let (outcome, lost) =
                 outcome_of(&plan(11, variant).unwrap(), variant, Span::from_s(3), 3, &|| false).unwrap();
@@ -370,7 +370,7 @@ mod tests {
     fn the_controller_has_a_bound_for_each_critical_operation() {
         for cancel in [false, true] {
             for region in 0..REGIONS.len() {
-                bounded(&plan(region, Variant { strategy: None, cancel }).unwrap()).unwrap();
+                bounded_controller(&plan(region, Variant { strategy: None, cancel }).unwrap()).unwrap();
             }
         }
     }

@@ -50,14 +50,14 @@ impl Outcome {
 pub(super) type Lost = BTreeSet<JobKey>;
 
 /// The region in which a job counts, if any.
-type Place<'a> = Box<dyn Fn(JobKey) -> Option<usize> + 'a>;
+type RegionOf<'a> = Box<dyn Fn(JobKey) -> Option<usize> + 'a>;
 
 pub(super) struct Counter<'a> {
     pub(super) system: &'a System,
     /// By region. A run that is one region has one.
     pub(super) outcomes: Vec<Outcome>,
     pub(super) lost: Vec<Lost>,
-    place: Place<'a>,
+    region_of: RegionOf<'a>,
     /// By task: the position in its chain.
     positions: Vec<Option<usize>>,
     /// Jobs that missed their deadlines and are not over.
@@ -69,13 +69,13 @@ pub(super) struct Counter<'a> {
 
 impl<'a> Counter<'a> {
     pub(super) fn new(system: &'a System) -> Counter<'a> {
-        Counter::placed(system, 1, |_| Some(0))
+        Counter::by_region(system, 1, |_| Some(0))
     }
 
-    pub(super) fn placed(
+    pub(super) fn by_region(
         system: &'a System,
         regions: usize,
-        place: impl Fn(JobKey) -> Option<usize> + 'a,
+        region_of: impl Fn(JobKey) -> Option<usize> + 'a,
     ) -> Counter<'a> {
         let position = |name: &str| name.strip_prefix("leg-")?.parse::<usize>().ok()?.checked_sub(1);
         // The period of the first leg, if there is one. It differs from [`FRAME`] in a window of
@@ -85,7 +85,7 @@ impl<'a> Counter<'a> {
             system,
             outcomes: vec![Outcome::default(); regions],
             lost: vec![Lost::new(); regions],
-            place: Box::new(place),
+            region_of: Box::new(region_of),
             positions: system.tasks.iter().map(|task| position(&task.name)).collect(),
             missed: BTreeSet::new(),
             frames: BTreeMap::new(),
@@ -99,7 +99,7 @@ impl<'a> Counter<'a> {
     }
 
     fn of(&mut self, job: JobKey) -> Option<&mut Outcome> {
-        self.outcomes.get_mut((self.place)(job)?)
+        self.outcomes.get_mut((self.region_of)(job)?)
     }
 
     fn is_low(&self, job: JobKey) -> bool {
@@ -114,7 +114,7 @@ impl<'a> Counter<'a> {
 
     /// Records that a requested critical job is not complete by its deadline.
     fn lose(&mut self, job: JobKey) {
-        if let Some(lost) = (self.place)(job).filter(|_| !self.is_low(job)).and_then(|at| self.lost.get_mut(at)) {
+        if let Some(lost) = (self.region_of)(job).filter(|_| !self.is_low(job)).and_then(|at| self.lost.get_mut(at)) {
             lost.insert(job);
         }
     }

@@ -53,7 +53,7 @@ mod tests {
 
     use takt_model::Span;
 
-    use super::super::{plan, variants, virtually};
+    use super::super::{plan, simulate_plan, variants};
     use super::*;
 
     #[test]
@@ -63,7 +63,7 @@ mod tests {
             let mut events: Vec<(u32, Time, Event)> = Vec::new();
             let looks = Cell::new(0);
             let stopped = || looks.replace(looks.get() + 1) == 100;
-            let ran = virtually(&plan, variant, Span::from_s(600), 0, &stopped, &mut events);
+            let ran = simulate_plan(&plan, variant, Span::from_s(600), 0, &stopped, &mut events);
             assert!(ran.unwrap_err().message.contains("interrupted"), "{}", variant.name());
             assert_eq!((looks.get(), events.len()), (101, 100), "{}", variant.name());
         }

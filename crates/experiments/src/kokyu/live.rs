@@ -9,24 +9,24 @@ use takt_dispatch::{Cause, Dispatching};
 use takt_model::{Builtin, Span, Time};
 use takt_report::{Form, Series};
 
-use super::application::BACKLOG as SIMULATED;
+use super::application::BACKLOG as SIMULATED_BACKLOG;
 use super::replication::{self, Replicated, Replication};
-use super::window::{BACKLOG, Causes, LEAST, SHRINK, Window, WindowRun, cpus, rest, shrink, unrecordable, window};
+use super::window::{BACKLOG, Causes, SHRINK, WINDOW_MIN, Window, WindowRun, cpus, rest, shrink, unrecordable, window};
 use super::{
-    Class, Comparison, Context, Counter, Drawn, Failure, Findings, Outcome, REGIONS, Row, STRATEGIES, Variant, bounded,
-    figure, plan_of, seed_of, variants, verdict, virtually,
+    Class, Comparison, Context, Counter, Drawn, Failure, Findings, Outcome, REGIONS, Row, STRATEGIES, Variant,
+    bounded_controller, figure, plan_of, seed_of, simulate_plan, variants, verdict,
 };
 use crate::failure::Status;
 
 /// The channel must be connected by then.
-const LATER: Span = Span::from_ms(25);
+const CONNECTED_BY: Span = Span::from_ms(25);
 /// The most attempts at a window, if the channel was connected too late.
-const TRIES: u32 = 3;
+const ATTEMPTS_MAX: u32 = 3;
 /// Regions with `--short`. The first is feasible. In the second, rm loses critical deadlines at
 /// once.
-const SHORT: [usize; 2] = [5, 10];
+const SHORT_REGIONS: [usize; 2] = [5, 10];
 /// A window refutes a claim only if less than this fraction (1/50) of it were pauses.
-const QUIET: u64 = 50;
+const PAUSES_DIVISOR: u64 = 50;
 
 #[derive(Clone, Default)]
 struct WindowResult {
@@ -42,7 +42,7 @@ struct WindowResult {
 }
 
 /// Runs a window. Repeats it if the channel was connected too late for the first readings.
-fn both(
+fn run_window(
     region: usize,
     variant: Variant,
     cpu: u32,
@@ -50,18 +50,18 @@ fn both(
     duration: Span,
     seed: u64,
 ) -> Result<WindowResult, Failure> {
-    let mut both = once(region, variant, cpu, recorded, duration, seed)?;
-    for _ in 1..TRIES {
-        if !both.late {
+    let mut result = try_window(region, variant, cpu, recorded, duration, seed)?;
+    for _ in 1..ATTEMPTS_MAX {
+        if !result.late {
             break;
         }
         rest(duration);
-        both = once(region, variant, cpu, recorded, duration, seed)?;
+        result = try_window(region, variant, cpu, recorded, duration, seed)?;
     }
-    Ok(both)
+    Ok(result)
 }
 
-fn once(
+fn try_window(
     region: usize,
     variant: Variant,
     cpu: u32,
@@ -69,19 +69,27 @@ fn once(
     duration: Span,
     seed: u64,
 ) -> Result<WindowResult, Failure> {
-    let plan = plan_of(region, variant, |system| shrink(system, LATER))?;
+    let plan = plan_of(region, variant, |system| shrink(system, CONNECTED_BY))?;
     let seed = seed_of(seed, region);
     let mut simulated = Counter::new(&plan.system);
     // A window is short, so a signal need not end it.
-    virtually(&plan.clone().with_backlog(SIMULATED), variant, duration, seed, &|| false, &mut simulated)?;
+    simulate_plan(&plan.clone().with_backlog(SIMULATED_BACKLOG), variant, duration, seed, &|| false, &mut simulated)?;
     let mut live = Counter::new(&plan.system);
     let (plan, replication) = Replication::new(plan.clone().with_backlog(BACKLOG), duration)?;
-    let law = if variant.strategy.is_none() { Some(bounded(&plan)?) } else { None };
-    let window = Window { plan: &plan, law, duration, seed, recorded, given: replication.given(), watched: &[cpu] };
+    let law = if variant.strategy.is_none() { Some(bounded_controller(&plan)?) } else { None };
+    let window = Window {
+        plan: &plan,
+        law,
+        duration,
+        seed,
+        recorded,
+        subscriptions: replication.subscriptions(),
+        watched: &[cpu],
+    };
     let late = Cell::new(false);
     let began = |dispatching: &Dispatching| {
         let connected = replication.connect(dispatching);
-        late.set(dispatching.now() > Time::ZERO.saturating_add(LATER));
+        late.set(dispatching.now() > Time::ZERO.saturating_add(CONNECTED_BY));
         connected
     };
     let WindowRun { pauses, lost, causes } = window.run(&mut live, |task| replication.after(task), began)?;
@@ -103,7 +111,7 @@ struct Live {
 /// Runs all windows and adds the results. Adds the reason instead if this machine or user cannot
 /// run them.
 pub(super) fn add(context: &Context, findings: &mut Findings) -> Result<(), Failure> {
-    let regions: Vec<usize> = if context.short { SHORT.to_vec() } else { (0..REGIONS.len()).collect() };
+    let regions: Vec<usize> = if context.short { SHORT_REGIONS.to_vec() } else { (0..REGIONS.len()).collect() };
     let (variants, window) = (variants(), window(context));
     let all = vec![Vec::new(); variants.len()];
     let mut live = Live { all, regions, variants, window, short: context.short, unrecorded: None };
@@ -195,7 +203,7 @@ impl Live {
                 if context.stopped() {
                     return Ok(());
                 }
-                into.push(both(*region, *variant, cpu, recorded, self.window, context.seed)?);
+                into.push(run_window(*region, *variant, cpu, recorded, self.window, context.seed)?);
                 rest(self.window);
                 bar.inc(1);
             }
@@ -355,7 +363,7 @@ impl Live {
     }
 
     fn is_long_enough(&self) -> bool {
-        self.window >= LEAST
+        self.window >= WINDOW_MIN
     }
 
     fn decide(&self, holds: Option<bool>) -> Option<bool> {
@@ -434,7 +442,7 @@ impl Live {
             CLAIMS[3].0,
             CLAIMS[3].1,
             format!("{with} missed instead of {without}"),
-            self.decide(verdict(without > 0 && with * 2 <= without, without > 0 && pauses * QUIET < span)),
+            self.decide(verdict(without > 0 && with * 2 <= without, without > 0 && pauses * PAUSES_DIVISOR < span)),
         );
     }
 

@@ -15,8 +15,8 @@ use takt_report::Series;
 
 use super::regions::list;
 use super::{
-    Comparison, Context, Failure, Findings, LEAST, Outcome, PAPERS, REGIONS, Row, Variant, figure, load_ppm,
-    outcome_of, plan, seed_of, variants, verdict,
+    Comparison, Context, Failure, Findings, Outcome, PAPER_VARIANTS, REGION_MIN, REGIONS, Row, Variant, figure,
+    load_ppm, outcome_of, plan, seed_of, variants, verdict,
 };
 use crate::findings::PAPER;
 
@@ -45,7 +45,7 @@ pub(super) fn add(context: &Context, duration: Span, findings: &mut Findings) ->
 /// Measures Figs. 10 and 11 on this machine.
 fn latencies(context: &Context, findings: &mut Findings) -> Result<(), Failure> {
     let rounds = if context.short { 40 } else { 400 };
-    let papers: Vec<Variant> = variants().into_iter().take(PAPERS).collect();
+    let papers: Vec<Variant> = variants().into_iter().take(PAPER_VARIANTS).collect();
     // By variant, by region.
     let mut all: Vec<Vec<(f64, f64)>> = vec![Vec::new(); papers.len()];
     for region in 0..REGIONS.len() {
@@ -226,7 +226,7 @@ type Charged = Vec<Vec<Vec<Outcome>>>;
 
 /// Simulates the same regions with a charge for each request.
 fn simulated(context: &Context, duration: Span, findings: &mut Findings) -> Result<(), Failure> {
-    let papers: Vec<Variant> = variants().into_iter().take(PAPERS).collect();
+    let papers: Vec<Variant> = variants().into_iter().take(PAPER_VARIANTS).collect();
     let mut all: Charged = Vec::new();
     for (_, times) in CHARGES {
         let mut of_charge = Vec::new();
@@ -280,7 +280,7 @@ struct OutcomesByCharge {
 impl OutcomesByCharge {
     fn of(&self, charge: usize, strategy: Builtin, cancel: bool) -> &[Outcome] {
         let wanted = Variant { strategy: Some(strategy), cancel };
-        let at = variants().iter().take(PAPERS).position(|variant| *variant == wanted);
+        let at = variants().iter().take(PAPER_VARIANTS).position(|variant| *variant == wanted);
         let of = at.zip(self.all.get(charge)).and_then(|(at, of)| of.get(at));
         of.map_or(&[], Vec::as_slice)
     }
@@ -312,7 +312,7 @@ impl OutcomesByCharge {
     }
 
     fn is_long_enough(&self) -> bool {
-        self.duration >= LEAST
+        self.duration >= REGION_MIN
     }
 
     /// Whether the requests under rm in a region, with their charges, fit the CPU.
@@ -456,8 +456,9 @@ mod tests {
                 ..Outcome::default()
             }
         };
-        let of =
-            |charge: u64| variants().iter().take(PAPERS).map(|variant| vec![outcome(charge, variant); 12]).collect();
+        let of = |charge: u64| {
+            variants().iter().take(PAPER_VARIANTS).map(|variant| vec![outcome(charge, variant); 12]).collect()
+        };
         OutcomesByCharge { all: (0..3).map(of).collect(), duration: Span::from_s(150) }
     }
 
@@ -519,7 +520,7 @@ mod tests {
 
     #[test]
     fn ratios_of_queues_are_those_of_their_latencies() {
-        let papers: Vec<Variant> = variants().into_iter().take(PAPERS).collect();
+        let papers: Vec<Variant> = variants().into_iter().take(PAPER_VARIANTS).collect();
         let of = |variant: &Variant| match variant.strategy {
             Some(Builtin::Muf) => vec![(40.0, 20.0), (60.0, 40.0)],
             Some(Builtin::RmsMlf) => vec![(20.0, 20.0); 2],

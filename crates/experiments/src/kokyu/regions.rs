@@ -7,7 +7,7 @@ use takt_model::{Builtin, Span};
 use takt_report::{Form, Series};
 
 use super::{
-    Comparison, Drawn, Findings, LEAST, Lost, Outcome, PAPERS, REGIONS, Row, Variant, figure, is_feasible,
+    Comparison, Drawn, Findings, Lost, Outcome, PAPER_VARIANTS, REGION_MIN, REGIONS, Row, Variant, figure, is_feasible,
     is_overloaded, load_ppm, series, verdict,
 };
 
@@ -74,7 +74,7 @@ impl Outcomes {
     /// The best of the paper's variants in a region. The fewest missed critical deadlines come
     /// first, then the most made noncritical ones.
     pub(super) fn best(&self, region: usize) -> Option<Best> {
-        self.best_of(region, |at, _| at < PAPERS)
+        self.best_of(region, |at, _| at < PAPER_VARIANTS)
     }
 
     /// The best of all single strategies, with cancellation and without.
@@ -95,7 +95,7 @@ impl Outcomes {
 
     /// Whether regions are long enough for claims that need some jobs.
     pub(super) fn are_long_enough(&self) -> bool {
-        self.each >= LEAST
+        self.each >= REGION_MIN
     }
 
     /// How many critical jobs of a region a variant loses although some single strategy keeps them.

@@ -19,7 +19,7 @@ use takt_dispatch::event::{
 use takt_dispatch::{Dispatching, Plan};
 use takt_model::{Criticality, Span, TaskId, Time};
 
-use super::window::{After, Subscriptions};
+use super::window::{AfterJob, Subscriptions};
 use super::{Comparison, FLUSH, Failure, PROCESSING, Row};
 
 const VALUES: u32 = 1;
@@ -98,7 +98,7 @@ pub(super) struct Replication {
     values: Published,
     outlet: Outlet,
     /// The subscriptions by the task that processes the readings.
-    given: Subscriptions,
+    subscriptions: Subscriptions,
     proxies: BTreeSet<TaskId>,
     tally: Arc<Tally>,
     /// Whether each task is noncritical. `flush` is the task that flushes.
@@ -113,13 +113,13 @@ impl Replication {
     /// and the replication. Each task has a value of eight bytes.
     pub(super) fn new(mut plan: Plan, duration: Span) -> Result<(Plan, Replication), Failure> {
         let channel = Channel::new(Options { payload_max: PAYLOAD, ..Options::default() });
-        let (mut given, mut proxies) = (Subscriptions::new(), BTreeSet::new());
+        let (mut subscriptions, mut proxies) = (Subscriptions::new(), BTreeSet::new());
         for (name, proxy, _) in PROCESSING {
             plan = plan.released_by_events(name).map_err(Failure::trouble)?;
             plan.rows.iter_mut().filter(|row| row.name == name).for_each(|row| row.backlog = BACKLOG);
             let [Some(task), Some(proxy)] = [name, proxy].map(|name| plan.system.task_by_name(name)) else { continue };
             let reading = Pattern { source: Bits::exactly(proxy.0), ..Pattern::kind(READINGS) };
-            given.insert(task, channel.subscribe(&plan, name, reading).map_err(Failure::trouble)?);
+            subscriptions.insert(task, channel.subscribe(&plan, name, reading).map_err(Failure::trouble)?);
             proxies.insert(proxy);
         }
         let system = &plan.system;
@@ -131,7 +131,7 @@ impl Replication {
             channel,
             values,
             outlet,
-            given,
+            subscriptions,
             proxies,
             tally: Arc::default(),
             low: system.tasks.iter().map(|task| task.criticality == Criticality::Low).collect(),
@@ -142,11 +142,11 @@ impl Replication {
         Ok((plan, replication))
     }
 
-    pub(super) fn given(&self) -> &Subscriptions {
-        &self.given
+    pub(super) fn subscriptions(&self) -> &Subscriptions {
+        &self.subscriptions
     }
 
-    pub(super) fn after(&self, task: TaskId) -> After {
+    pub(super) fn after(&self, task: TaskId) -> AfterJob {
         let (values, ttl, end) = (self.values.clone(), self.ttl, self.end);
         if self.flush == Some(task) {
             return Box::new(move |job| {
@@ -184,7 +184,7 @@ impl Replication {
     pub(super) fn end(self) -> Replicated {
         let load = |counts: &[AtomicU64; 2]| [&counts[0], &counts[1]].map(|count| count.load(Ordering::Relaxed));
         let counts = self.values.counts();
-        let given = || self.given.values().map(Subscription::counts);
+        let counts_of_readings = || self.subscriptions.values().map(Subscription::counts);
         let mut all = Replicated {
             written: load(&self.tally.written),
             late: load(&self.tally.late),
@@ -192,8 +192,8 @@ impl Replication {
             flushed: counts.flushed,
             missed: counts.missed,
             readings: self.tally.readings.load(Ordering::Relaxed),
-            released: given().map(|counts| counts.complete - counts.rejected - counts.replaced).sum(),
-            processed: given().map(|counts| counts.handled).sum(),
+            released: counts_of_readings().map(|counts| counts.complete - counts.rejected - counts.replaced).sum(),
+            processed: counts_of_readings().map(|counts| counts.handled).sum(),
             ..Replicated::default()
         };
         let mut versions = vec![0; self.low.len()];

@@ -17,8 +17,8 @@ use super::application::BACKLOG;
 use super::count::Counter;
 use super::regions::Outcomes;
 use super::{
-    Context, FRAME, Failure, Findings, LEG, LONG, Lost, Outcome, REGIONS, Variant, controller, is_feasible, plan,
-    variants, virtually,
+    Context, FRAME, Failure, Findings, LEG, Lost, Outcome, REGION_LONG, REGIONS, Variant, controller, is_feasible,
+    plan, simulate_plan, variants,
 };
 
 /// The execution time of a job whose operation the region does not use.
@@ -112,7 +112,7 @@ impl Trial {
         Exec::Trace(Trace { path: String::new(), values: Arc::from((0..jobs).map(time).collect::<Vec<_>>()) })
     }
 
-    fn place(&self, job: JobKey) -> Option<usize> {
+    fn region_of(&self, job: JobKey) -> Option<usize> {
         let (kind, ..) = self.tasks.get(job.task.index())?;
         let region = self.region(job.task.index(), job.number);
         kind.is_in(region).then_some(region)
@@ -127,8 +127,8 @@ fn outcomes(
     stopped: &dyn Fn() -> bool,
 ) -> Result<(Vec<Outcome>, Vec<Lost>), Failure> {
     let trial = Trial::new(variant, each, seed)?;
-    let mut counter = Counter::placed(&trial.plan.system, REGIONS.len(), |job| trial.place(job));
-    virtually(&trial.plan, variant, trial.duration(), seed, stopped, &mut counter)?;
+    let mut counter = Counter::by_region(&trial.plan.system, REGIONS.len(), |job| trial.region_of(job));
+    simulate_plan(&trial.plan, variant, trial.duration(), seed, stopped, &mut counter)?;
     Ok((counter.outcomes, counter.lost))
 }
 
@@ -152,7 +152,7 @@ pub(super) fn add(context: &Context, each: Span, findings: &mut Findings) -> Res
         all.table("In a row: noncritical deadlines made", "Fig. 12", "deadlines/s", made),
     ]);
     controller::table(&all, "In a row: the best single strategy and the controller", findings);
-    controller::claims_in_a_row(&all, each >= LONG, findings);
+    controller::claims_in_a_row(&all, each >= REGION_LONG, findings);
     findings.differ([
         "The paper's trial runs through its regions in a row. Here that is the second simulation; in the first one, \
          as on the kernel, each region begins idle, so that it can be told what is its own. In a row one plan has \
@@ -217,7 +217,7 @@ mod tests {
                     Kind::Leg(leg) => leg <= legs,
                     Kind::Surrogate => most > 0,
                 };
-                assert_eq!(trial.place(job), counts.then_some(region), "{} {number}", task.name);
+                assert_eq!(trial.region_of(job), counts.then_some(region), "{} {number}", task.name);
             }
         }
     }

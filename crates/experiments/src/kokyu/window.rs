@@ -24,18 +24,20 @@ pub(super) const SHRINK: u64 = 2;
 /// the kernel stops them.
 const WINDOW_MAX: Span = Span::from_ms(850);
 /// Shorter windows decide no claim.
-pub(super) const LEAST: Span = Span::from_ms(100);
+pub(super) const WINDOW_MIN: Span = Span::from_ms(100);
 /// The least share of each second, in percent, that the kernel's limit must leave to SCHED_FIFO
 /// threads.
 const RUNTIME_MIN_PERCENT: u64 = 90;
-/// After a window, the CPU is left to others for a third of the window's length.
-const REST: u64 = 3;
+/// After a window, the CPU is left to others for this fraction (1/3) of the window's length.
+const REST_DIVISOR: u64 = 3;
 /// The longest time that a window may take to end.
-const GRACE: Span = Span::from_s(2);
+const END_GRACE: Span = Span::from_s(2);
 /// The most waiting jobs of an operation. A window has fewer.
 pub(super) const BACKLOG: u32 = 256;
 /// A pause up to this long before a release can make the job late.
 pub(super) const FRAME: Span = Span::from_ns(super::FRAME.as_ns() / SHRINK);
+
+/// The length of a window.
 pub(super) fn window(context: &Context) -> Span {
     let usual = context.duration(Span::MAX, Span::from_ms(450));
     Span::from_ns(usual.as_ns() / SHRINK).min(WINDOW_MAX).max(Span::from_ms(1))
@@ -43,7 +45,7 @@ pub(super) fn window(context: &Context) -> Span {
 
 /// Leaves the CPU to others after a window.
 pub(super) fn rest(window: Span) {
-    clock::pause(Span::from_ns(window.as_ns() / REST));
+    clock::pause(Span::from_ns(window.as_ns() / REST_DIVISOR));
 }
 
 /// Divides all times of an application by [`SHRINK`], and delays its start by `later`.
@@ -76,8 +78,10 @@ pub(super) fn cpus(context: &Context) -> Result<[u32; 2], Failure> {
     Ok([first, second])
 }
 
-pub(super) type After = Box<dyn FnMut(&Job<'_>) + Send>;
+/// The action after each job of a task.
+pub(super) type AfterJob = Box<dyn FnMut(&Job<'_>) + Send>;
 
+/// By task: the subscription whose events release its jobs.
 pub(super) type Subscriptions = BTreeMap<TaskId, Subscription>;
 
 pub(super) struct Window<'a> {
@@ -86,7 +90,7 @@ pub(super) struct Window<'a> {
     pub(super) duration: Span,
     pub(super) seed: u64,
     pub(super) recorded: bool,
-    pub(super) given: &'a Subscriptions,
+    pub(super) subscriptions: &'a Subscriptions,
     /// The CPUs to watch for pauses, by the kernel's numbers. The first one runs the plan.
     pub(super) watched: &'a [u32],
 }
@@ -140,21 +144,21 @@ pub(super) fn unrecordable(plan: &Plan) -> Option<String> {
 
 impl Window<'_> {
     /// Runs the window. It calls `began` after the start, and keeps the returned value until the
-    /// window is over. `after` makes the action after each job of a task.
+    /// window is over.
     pub(super) fn run<K>(
         self,
         sink: &mut impl Sink,
-        after: impl Fn(TaskId) -> After,
+        after: impl Fn(TaskId) -> AfterJob,
         began: impl FnOnce(&Dispatching) -> Result<K, Failure>,
     ) -> Result<WindowRun, Failure> {
         let (plan, recorded, duration) = (self.plan, self.recorded, self.duration);
         let watches = self.watched.iter().map(|cpu| Watch::start(*cpu)).collect::<Result<Vec<Watch>, Failure>>()?;
         let dispatching = self.dispatcher(after)?.start().map_err(refused)?;
-        let zeros: Vec<Span> = watches.iter().map(|watch| apart(watch, &dispatching)).collect();
+        let zeros: Vec<Span> = watches.iter().map(|watch| clock_offset(watch, &dispatching)).collect();
         let began = began(&dispatching)?;
         let end = Time::ZERO.saturating_add(duration);
         clock::pause(end.saturating_since(dispatching.now()));
-        while !dispatching.is_over() && dispatching.now() < end.saturating_add(GRACE) {
+        while !dispatching.is_over() && dispatching.now() < end.saturating_add(END_GRACE) {
             clock::pause(Span::from_ms(1));
         }
         drop(began);
@@ -170,7 +174,7 @@ impl Window<'_> {
     }
 
     /// The dispatcher, with handlers that work for the drawn execution times.
-    fn dispatcher(self, after: impl Fn(TaskId) -> After) -> Result<Dispatcher, Failure> {
+    fn dispatcher(self, after: impl Fn(TaskId) -> AfterJob) -> Result<Dispatcher, Failure> {
         let busy = Busy::new().ok_or_else(|| Failure::trouble("no memory for the work of a job"))?;
         let options = Options { duration: Some(self.duration), seed: self.seed, ..Options::default() };
         let mut dispatcher = Dispatcher::new(self.plan.clone()).with(options);
@@ -185,7 +189,7 @@ impl Window<'_> {
                     after(job);
                 }
             };
-            dispatcher = match self.given.get(&row.task) {
+            dispatcher = match self.subscriptions.get(&row.task) {
                 None => dispatcher.on(&row.name, handler),
                 Some(events) => dispatcher.on_events(events, move |_, job| handler(job)),
             }
@@ -208,14 +212,14 @@ fn lost(stopped: &Stopped) -> u64 {
     stopped.lost + kernel + u64::from(stopped.unrecorded.is_some())
 }
 
-/// How much the watch's clock is ahead. The shortest of several readings of both clocks decides.
-fn apart(watch: &Watch, dispatching: &Dispatching) -> Span {
-    let look = || {
+/// How far the watch's clock is ahead. The shortest of several readings of both clocks decides.
+fn clock_offset(watch: &Watch, dispatching: &Dispatching) -> Span {
+    let read_clocks = || {
         let before = dispatching.now();
         let there = watch.now();
         (dispatching.now().saturating_since(before), there.saturating_since(before))
     };
-    (0..20).map(|_| look()).min().map_or(Span::ZERO, |(_, apart)| apart)
+    (0..20).map(|_| read_clocks()).min().map_or(Span::ZERO, |(_, offset)| offset)
 }
 
 /// The failure if nothing ran, with its exit status.
