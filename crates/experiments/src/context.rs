@@ -101,7 +101,7 @@ impl Context {
             duration: options.duration,
             repeat: options.repeat,
             machine: machine(),
-            load: about::load(),
+            load: about::load_average(),
             live: options.live,
             lab: options.lab.clone(),
             simulated: experiment.simulated && !options.live || options.lab.is_some(),
@@ -110,7 +110,7 @@ impl Context {
         })
     }
 
-    pub(super) fn forsake(&self) {
+    pub(super) fn remove_empty_folder(&self) {
         let _ = fs::remove_dir(&self.folder);
     }
 
@@ -165,12 +165,12 @@ impl Context {
         self.machine.steal.zip(clock::steal()).map(|(before, now)| now.saturating_sub(before))
     }
 
-    pub(super) fn conclude(&self, findings: &mut Findings) {
+    pub(super) fn add_closing_notes(&self, findings: &mut Findings) {
         if let Some(signal) = self.signal() {
             findings.notes.insert(0, format!("Ended early by {signal}: what was not measured by then is missing."));
         }
         if !self.simulated {
-            findings.notes.push(about::this(&self.machine, self.load.as_deref()));
+            findings.notes.push(about::describe(&self.machine, self.load.as_deref()));
         }
         if let Some(steal) = self.steal().filter(|steal| !steal.is_zero() && !self.simulated) {
             findings.notes.push(format!(

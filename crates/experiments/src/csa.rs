@@ -28,7 +28,7 @@ mod workload;
 const RULES: [ServerRule; 3] = [ServerRule::Ptps, ServerRule::Wcps, ServerRule::Crps];
 const RANGES: [(u64, u64); 3] = [(550, 650), (350, 850), (100, 1100)];
 /// Shorter runs decide nothing: a domain has a few jobs a second.
-const LEAST_S: u64 = 20;
+const DURATION_MIN_S: u64 = 20;
 
 /// Experiments that simulate several workloads accept `--repeat`.
 const fn repeated(experiment: Experiment) -> Experiment {
@@ -67,7 +67,7 @@ pub(super) const FIG4: Experiment = repeated(on_kernels(
         (Span::from_s(30), Span::from_s(1)),
         |context| periods(context, Scope::All),
     ),
-    |context| live::periods(context, &live::HERE, Scope::All),
+    |context| live::periods(context, &live::THIS_KERNEL, Scope::All),
     |context| live::periods(context, &lab::LAB, Scope::All),
 ));
 pub(super) const FIG5: Experiment = repeated(on_kernels(
@@ -79,7 +79,7 @@ pub(super) const FIG5: Experiment = repeated(on_kernels(
         (Span::from_s(30), Span::from_s(1)),
         |context| periods(context, Scope::Last),
     ),
-    |context| live::periods(context, &live::HERE, Scope::Last),
+    |context| live::periods(context, &live::THIS_KERNEL, Scope::Last),
     |context| live::periods(context, &lab::LAB, Scope::Last),
 ));
 pub(super) const FIG6: Experiment = repeated(on_kernels(
@@ -91,7 +91,7 @@ pub(super) const FIG6: Experiment = repeated(on_kernels(
         (Span::from_s(60), Span::from_s(2)),
         factors,
     ),
-    |context| live::factors(context, &live::HERE),
+    |context| live::factors(context, &live::THIS_KERNEL),
     |context| live::factors(context, &lab::LAB),
 ));
 pub(super) const FIG7: Experiment = on_kernels(
@@ -103,7 +103,7 @@ pub(super) const FIG7: Experiment = on_kernels(
         (Span::from_s(20), Span::from_s(1)),
         partitions,
     ),
-    |context| live::partitions(context, &live::HERE),
+    |context| live::partitions(context, &live::THIS_KERNEL),
     |context| live::partitions(context, &lab::LAB),
 );
 pub(super) const TABLES: Experiment = Experiment::in_virtual_time(
@@ -182,13 +182,13 @@ fn under_each_rule(
     Ok(found)
 }
 
-/// Workloads of one setting. The setting's number keeps their draws apart.
+/// The workloads of a setting. The setting's number keeps their draws apart.
 fn workloads(context: &Context, setting: u64, load: f64, range: (u64, u64)) -> Result<Vec<Domains>, Failure> {
     let (count, _) = size(context);
     (0..count).map(|number| workload(context, setting, number, load, range)).collect()
 }
 
-/// One of them.
+/// One workload of a setting.
 fn workload(context: &Context, setting: u64, number: u64, load: f64, range: (u64, u64)) -> Result<Domains, Failure> {
     synthetic(&mut Random::new(context.seed ^ (setting << 48) ^ (number << 32)), load, range)
 }
@@ -217,7 +217,7 @@ fn by_rule(title: &str, file: &str, jobs: &[Vec<f64>], caption: &str) -> Drawn {
         .iter()
         .zip(RULES)
         .enumerate()
-        .map(|(i, (jobs, rule))| distribution(jobs, &format!("{}, {}", rule.name(), late(jobs)), i));
+        .map(|(i, (jobs, rule))| distribution(jobs, &format!("{}, {}", rule.name(), late_percent(jobs)), i));
     Drawn::of(file, &figure(title, series.collect()), title, caption)
 }
 
@@ -245,7 +245,8 @@ fn in_percent(ratio: Option<f64>) -> String {
     ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.2} %", ratio * 100.0))
 }
 
-fn late(jobs: &[f64]) -> String {
+/// The share of late jobs as text.
+fn late_percent(jobs: &[f64]) -> String {
     miss_ratio(jobs).map_or_else(|| "no jobs".to_owned(), |ratio| format!("{:.2} % late", ratio * 100.0))
 }
 
@@ -253,33 +254,36 @@ fn medians(jobs: &[Vec<f64>]) -> Vec<Option<f64>> {
     jobs.iter().map(|jobs| quartiles(jobs).map(|[_, _, median, ..]| median)).collect()
 }
 
-/// Checks in several settings that each ratio is at most the one before.
+/// Whether ratios never increase, over several settings.
 #[derive(Default)]
-struct Ordered {
-    open: bool,
-    shown: bool,
+struct NonIncreasing {
+    /// A ratio is unknown.
+    unknown: bool,
+    /// A ratio is above zero.
+    positive: bool,
+    /// A ratio increased.
     refuted: bool,
 }
 
-impl Ordered {
+impl NonIncreasing {
     fn add(&mut self, ratios: &[Option<f64>]) {
-        self.open |= ratios.iter().any(Option::is_none);
+        self.unknown |= ratios.iter().any(Option::is_none);
         let known: Vec<f64> = ratios.iter().copied().flatten().collect();
-        self.shown |= known.iter().any(|ratio| *ratio > 0.0);
+        self.positive |= known.iter().any(|ratio| *ratio > 0.0);
         self.refuted |= known.windows(2).any(|pair| pair[1] > pair[0]);
     }
 
     /// Returns `None` if no job was ever late.
     fn holds(&self) -> Option<bool> {
-        (!self.open && (self.shown || self.refuted)).then_some(!self.refuted)
+        (!self.unknown && (self.positive || self.refuted)).then_some(!self.refuted)
     }
 }
 
 fn needs_time(claim: &mut Claim, duration: Span) {
-    claim.needs(duration.as_ns() / Span::from_s(1).as_ns(), LEAST_S, "seconds of a run");
+    claim.needs(duration.as_ns() / Span::from_s(1).as_ns(), DURATION_MIN_S, "seconds of a run");
 }
 
-fn shown(ratios: &[Option<f64>]) -> String {
+fn ratios_by_rule(ratios: &[Option<f64>]) -> String {
     let each = RULES.iter().zip(ratios);
     each.map(|(rule, ratio)| format!("{} {}", rule.name(), in_percent(*ratio))).collect::<Vec<_>>().join(", ")
 }
@@ -289,7 +293,7 @@ fn periods(context: &Context, scope: Scope) -> Result<Findings, Failure> {
     let (count, duration) = size(context);
     let mut findings = Findings::default();
     let mut rows = Vec::new();
-    let mut ordered = Ordered::default();
+    let mut ordered = NonIncreasing::default();
     let (mut found_all, mut overheads) = (Vec::new(), Vec::new());
     let (cite, whose) = scope.words();
     for (i, range) in RANGES.into_iter().enumerate() {
@@ -312,7 +316,7 @@ fn periods(context: &Context, scope: Scope) -> Result<Findings, Failure> {
             values: vec![scope.paper(i).to_vec(), ratios.iter().copied().map(percent).collect()],
         });
         ordered.add(&ratios);
-        found_all.push(format!("{low} to {high} ms: {}", shown(&ratios)));
+        found_all.push(format!("{low} to {high} ms: {}", ratios_by_rule(&ratios)));
         overheads.push(overhead);
     }
     findings.tables.push(miss_ratios("Deadline miss ratios", cite, "percent of the jobs", "task periods", rows));
@@ -334,7 +338,7 @@ fn periods(context: &Context, scope: Scope) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-/// The middle half, the median, and the whiskers of a box plot.
+/// The values of a box plot: lower whisker, quartiles with the median, upper whisker.
 fn quartiles(jobs: &[f64]) -> Option<[f64; 5]> {
     let mut sorted = jobs.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -357,8 +361,8 @@ fn factors(context: &Context) -> Result<Findings, Failure> {
     let (count, duration) = size(context);
     let mut findings = Findings::default();
     let (mut rows, mut boxes) = (Vec::new(), Vec::new());
-    let mut ordered = Ordered::default();
-    let (mut gains, mut gains_told) = (<[Ordered; 3]>::default(), <[Vec<String>; 3]>::default());
+    let mut ordered = NonIncreasing::default();
+    let (mut gains, mut gains_told) = (<[NonIncreasing; 3]>::default(), <[Vec<String>; 3]>::default());
     let mut found_all = Vec::new();
     for (i, load) in [0.7, 0.8, 0.9, 1.0].into_iter().enumerate() {
         let workloads = workloads(context, 16 + i as u64, load, RANGES[0])?;
@@ -387,7 +391,7 @@ fn factors(context: &Context) -> Result<Findings, Failure> {
                 values: vec![paper.to_vec(), ratios.iter().copied().map(percent).collect()],
             });
             ordered.add(&ratios);
-            found_all.push(format!("U_W {load:.1}, ETF {etf} %: {}", shown(&ratios)));
+            found_all.push(format!("U_W {load:.1}, ETF {etf} %: {}", ratios_by_rule(&ratios)));
             by_factor.push(ratios);
         }
         for (rule, (gain, told)) in gains.iter_mut().zip(&mut gains_told).enumerate() {
@@ -396,7 +400,7 @@ fn factors(context: &Context) -> Result<Findings, Failure> {
             told.push(format!("U_W {load:.1}: {}", each.join(", ")));
             gain.add(&ratios);
             if RULES[rule] == ServerRule::Ptps {
-                // Neither more nor less.
+                // Reversed as well, so the ratios must be equal.
                 ratios.reverse();
                 gain.add(&ratios);
             }
@@ -456,32 +460,34 @@ const WORKLOADS: [(f64, usize); 7] =
 /// overhead miss.
 const SWITCH: Span = Span::from_us(100);
 
-fn of_partitions(context: &Context, workload: usize, number: u64) -> Result<Domains, Failure> {
+/// The domains of set `number` of a workload in Table I.
+fn partition_domains(context: &Context, workload: usize, number: u64) -> Result<Domains, Failure> {
     let (load, partitions) = WORKLOADS[workload];
     let seed = context.seed.wrapping_add((workload as u64) << 32 | number);
     Ok(Domains { costs: Some(Costs { switch: SWITCH, ..Costs::NONE }), ..arinc(seed, load, partitions)? })
 }
 
-fn pooled(context: &Context) -> u64 {
+/// The number of sets of partitions whose jobs are counted together.
+fn workload_count(context: &Context) -> u64 {
     if context.short { 4 } else { 20 }
 }
 
 /// How long each set of partitions runs. The paper ran one set ten times, a minute each.
-fn minutes(context: &Context) -> Span {
+fn partition_duration(context: &Context) -> Span {
     context.duration(Span::from_s(60), Span::from_s(30))
 }
 
 /// Fig. 7: three kinds of partitions.
 fn partitions(context: &Context) -> Result<Findings, Failure> {
-    let (duration, count) = (minutes(context), pooled(context) / 2);
+    let (duration, count) = (partition_duration(context), workload_count(context) / 2);
     let mut findings = Findings::default();
     let mut rows = Vec::new();
-    let mut ordered = Ordered::default();
+    let mut ordered = NonIncreasing::default();
     let mut found_all = Vec::new();
     let (mut alike, mut faster, mut late) = (None, Vec::new(), Vec::new());
     for (workload, kind) in KINDS {
         let workloads: Vec<Domains> =
-            (0..count).map(|number| of_partitions(context, workload, number)).collect::<Result<_, _>>()?;
+            (0..count).map(|number| partition_domains(context, workload, number)).collect::<Result<_, _>>()?;
         let found = under_each_rule(context, &workloads, 100, duration)?;
         let jobs: Vec<Vec<f64>> = found.iter().map(Responsiveness::all).collect();
         let ratios: Vec<Option<f64>> = jobs.iter().map(|jobs| miss_ratio(jobs)).collect();
@@ -498,7 +504,7 @@ fn partitions(context: &Context) -> Result<Findings, Failure> {
             values: vec![ratios.iter().copied().map(percent).chain(medians).collect()],
         });
         ordered.add(&ratios);
-        found_all.push(format!("workload {}: {}", workload + 1, shown(&ratios)));
+        found_all.push(format!("workload {}: {}", workload + 1, ratios_by_rule(&ratios)));
         late.push(ratios);
         if WORKLOADS[workload].1 == 1 && !context.stopped() {
             alike = Some(jobs.windows(2).all(|pair| pair[0] == pair[1]));
@@ -541,14 +547,14 @@ fn partitions(context: &Context) -> Result<Findings, Failure> {
     let claim = findings.claim(
         "crps_misses_nothing_with_much_overhead",
         "Where the interface overhead is high, crps misses nothing, and ptps and wcps miss something",
-        shown(&late[0]),
+        ratios_by_rule(&late[0]),
         decided(0, |ptps, wcps, crps| crps == 0.0 && ptps > 0.0 && wcps > 0.0),
     );
     needs_time(claim, duration);
     let claim = findings.claim(
         "crps_misses_far_less_with_little_overhead",
         "Where it is low, ptps misses at least 200 times as much as crps, and wcps at least 100 times as much",
-        shown(&late[1]),
+        ratios_by_rule(&late[1]),
         decided(1, |ptps, wcps, crps| ptps >= 200.0 * crps && wcps >= 100.0 * crps),
     );
     needs_time(claim, duration);

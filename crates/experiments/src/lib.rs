@@ -215,8 +215,8 @@ pub fn run(options: &Options, host: Host) -> Result<Report, Failure> {
     };
     let context = Context::new(experiment, options, host)?;
     let run = experiment.form(options).map_or(experiment.run, |form| form.run);
-    let mut findings = run(&context).inspect_err(|_| context.forsake())?;
-    context.conclude(&mut findings);
+    let mut findings = run(&context).inspect_err(|_| context.remove_empty_folder())?;
+    context.add_closing_notes(&mut findings);
     let files = write::files(experiment, &context, &findings)?;
     let json = write::answer(experiment, &context, &findings, &files);
     Ok(Report { experiment, findings, folder: context.shown().to_owned(), files, json })

@@ -60,29 +60,35 @@ impl Recording {
 impl Recorded {
     /// Reads the log once more, without the start-up of the threads. A thread's statistics begin
     /// with the job after its first pause of at least `pause`.
-    pub(super) fn after(&self, pause: Span) -> Result<Stats, Failure> {
+    pub(super) fn after_startup(&self, pause: Span) -> Result<Stats, Failure> {
         let failed = |error| unreadable(&self.path, &error);
         let mut log = open(&self.path)?;
-        let mut begins = Begins { pause, ..Begins::default() };
-        log.copy_to(&mut begins).map_err(failed)?;
+        let mut first_jobs = FirstJobs { pause, ..FirstJobs::default() };
+        log.copy_to(&mut first_jobs).map_err(failed)?;
         let mut log = open(&self.path)?;
-        let mut late = Late { collector: Collector::for_log(log.header(), log.definitions()), first: begins.first };
-        let end = log.copy_to(&mut late).map_err(failed)?;
-        Ok(late.collector.finish(end))
+        let mut after =
+            AfterStartup { collector: Collector::for_log(log.header(), log.definitions()), first: first_jobs.first };
+        let end = log.copy_to(&mut after).map_err(failed)?;
+        Ok(after.collector.finish(end))
     }
 
     /// How long the thread with this name ran each time without a break.
-    pub(super) fn stretches(&self, name: &str) -> Result<Histogram, Failure> {
+    pub(super) fn run_lengths(&self, name: &str) -> Result<Histogram, Failure> {
         let mut log = open(&self.path)?;
-        let mut all = Stretches { tasks: Vec::new() };
+        let mut all = RunLengths { tasks: Vec::new() };
         log.copy_to(&mut all).map_err(|error| unreadable(&self.path, &error))?;
-        Ok(all.tasks.into_iter().find(|(task, ..)| is(task, name)).map(|(.., stretches)| stretches).unwrap_or_default())
+        Ok(all
+            .tasks
+            .into_iter()
+            .find(|(task, ..)| is_thread(task, name))
+            .map(|(.., lengths)| lengths)
+            .unwrap_or_default())
     }
 
     /// The schedule of the threads with these names, between these times of the log.
     pub(super) fn gantt(&self, names: &[&str], from: Time, to: Time) -> Result<Gantt, Failure> {
         let mut log = open(&self.path)?;
-        let named = |task: &&TaskStats| names.iter().any(|name| is(&task.task, name));
+        let named = |task: &&TaskStats| names.iter().any(|name| is_thread(&task.task, name));
         let tasks = self.stats.tasks.iter().filter(named).map(|task| task.task.clone()).collect();
         let window = takt_report::Window::Range { from, to };
         let options = GanttOptions { tasks, ..GanttOptions::new(window) };
@@ -103,20 +109,20 @@ fn unreadable(path: &str, error: &ReadError) -> Failure {
     Failure::trouble(format_args!("{}: {error}", takt_model::file::one_line(path)))
 }
 
-struct Stretches {
-    /// By task: its name, since when it runs, and the stretches that ended.
+struct RunLengths {
+    /// By task: its name, the start of its present run, and the lengths of its ended runs.
     tasks: Vec<(String, Option<Time>, Histogram)>,
 }
 
-impl Sink for Stretches {
+impl Sink for RunLengths {
     fn event(&mut self, _stream: u32, now: Time, event: &Event) {
         let Some(job) = job_of(event) else { return };
-        let Some((_, since, stretches)) = self.tasks.get_mut(job.task.index()) else { return };
+        let Some((_, since, lengths)) = self.tasks.get_mut(job.task.index()) else { return };
         match event {
             Event::Start { .. } | Event::Resume { .. } => *since = Some(now),
             Event::Preempt { .. } | Event::Block { .. } | Event::Complete { .. } => {
                 if let Some(since) = since.take() {
-                    stretches.record(now.saturating_since(since).as_ns());
+                    lengths.record(now.saturating_since(since).as_ns());
                 }
             }
             _ => {}
@@ -137,18 +143,18 @@ impl Sink for Stretches {
     }
 }
 
-pub(super) fn of<'a>(stats: &'a Stats, name: &str) -> Option<&'a TaskStats> {
-    stats.tasks.iter().find(|task| is(&task.task, name))
+pub(super) fn thread_stats<'a>(stats: &'a Stats, name: &str) -> Option<&'a TaskStats> {
+    stats.tasks.iter().find(|task| is_thread(&task.task, name))
 }
 
 /// Whether `task` is `name` with a thread's id.
-fn is(task: &str, name: &str) -> bool {
+fn is_thread(task: &str, name: &str) -> bool {
     let (comm, pid) = task.rsplit_once('-').unwrap_or((task, ""));
-    comm == cut(name) && !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit())
+    comm == comm_of(name) && !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// A thread's name as the kernel keeps it.
-fn cut(name: &str) -> &str {
+fn comm_of(name: &str) -> &str {
     let end = (0..=name.len().min(15)).rev().find(|end| name.is_char_boundary(*end));
     name.get(..end.unwrap_or(0)).unwrap_or(name)
 }
@@ -171,7 +177,7 @@ fn job_of(event: &Event) -> Option<JobKey> {
 
 /// Finds the first job of each task after the start-up.
 #[derive(Default)]
-struct Begins {
+struct FirstJobs {
     pause: Span,
     /// By task: the arrival of the last job, and the number of jobs so far.
     seen: Vec<(Time, u64)>,
@@ -179,7 +185,7 @@ struct Begins {
     first: Vec<u64>,
 }
 
-impl Sink for Begins {
+impl Sink for FirstJobs {
     fn event(&mut self, _stream: u32, _now: Time, event: &Event) {
         let Event::Release { job, arrival, .. } = event else { return };
         let task = job.task.index();
@@ -188,7 +194,7 @@ impl Sink for Begins {
             self.first.resize(task + 1, 0);
         }
         let (last, count) = self.seen[task];
-        if count > 0 && count <= FIRST_MAX && arrival.saturating_since(last) >= self.pause {
+        if count > 0 && count <= STARTUP_JOBS_MAX && arrival.saturating_since(last) >= self.pause {
             self.first[task] = job.number;
         }
         self.seen[task] = (*arrival, count + 1);
@@ -199,17 +205,17 @@ impl Sink for Begins {
     }
 }
 
-/// The most jobs of a task before the pause.
-const FIRST_MAX: u64 = 3;
+/// The most jobs of a task before the pause that ends its start-up.
+const STARTUP_JOBS_MAX: u64 = 3;
 
 /// Counts the jobs of each task from a given number on.
-struct Late {
+struct AfterStartup {
     collector: Collector,
     /// The first number that counts, by task.
     first: Vec<u64>,
 }
 
-impl Sink for Late {
+impl Sink for AfterStartup {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         let early = |job: JobKey| self.first.get(job.task.index()).is_some_and(|first| job.number < *first);
         if !job_of(event).is_some_and(early) {
@@ -232,10 +238,10 @@ mod tests {
 
     #[test]
     fn threads_are_known_by_the_names_that_the_kernel_keeps() {
-        assert!(is("takt task-1-4711", "takt task-1"));
-        assert!(!is("takt task-1-4711", "takt task"));
-        assert!(!is("takt task-1-4711", "takt task") && !is("takt task-x", "takt task"));
-        assert!(is("takt-emulated-d-12", "takt-emulated-driver"));
-        assert_eq!(cut("ééééééééé"), "ééééééé");
+        assert!(is_thread("takt task-1-4711", "takt task-1"));
+        assert!(!is_thread("takt task-1-4711", "takt task"));
+        assert!(!is_thread("takt task-1-4711", "takt task") && !is_thread("takt task-x", "takt task"));
+        assert!(is_thread("takt-emulated-d-12", "takt-emulated-driver"));
+        assert_eq!(comm_of("ééééééééé"), "ééééééé");
     }
 }

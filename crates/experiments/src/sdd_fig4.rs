@@ -220,8 +220,8 @@ fn differences(findings: &mut Findings, measured: &[Measured], machine: &Machine
     ));
     let Some(one) = measured.first() else { return Ok(()) };
     let (q, name) = (Span::from_us(GREEDY[1].0), NAMES[2]);
-    if let Some(stretches) = one.recorded.stretches(name)?.summary() {
-        findings.differences.push(machine::enforcement(machine, q, &stretches));
+    if let Some(lengths) = one.recorded.run_lengths(name)?.summary() {
+        findings.differences.push(machine::enforcement(machine, q, &lengths));
     }
     if one.late() > 0 {
         findings.differences.push(format!(

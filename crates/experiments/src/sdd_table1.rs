@@ -27,7 +27,7 @@ use super::context::Context;
 use super::findings::{
     Comparison, Drawn, Findings, MEASURED, PAPER, Row, all, decimal, distribution, in_us, us, within,
 };
-use super::recording::{Recorded, Recording, of};
+use super::recording::{Recorded, Recording, thread_stats};
 use super::{Experiment, SDD};
 use crate::failure::Failure;
 
@@ -85,13 +85,13 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let system = system();
     let recorded = live(context, &system, duration)?;
     // A ready thread sleeps 50 ms until time zero. This is longer than any period.
-    let measured = recorded.after(Span::from_ms(20))?;
+    let measured = recorded.after_startup(Span::from_ms(20))?;
     let simulated = simulated(&system, context.seed, duration)?;
     let mut findings =
         Findings { files: vec![KERNEL.to_owned(), RUN.to_owned(), SYSTEM.to_owned()], ..Findings::default() };
     context.write(SYSTEM, file::write(&system).as_bytes())?;
     findings.notes.extend(recorded.defects.iter().cloned());
-    let measured: Vec<Option<&TaskStats>> = (0..3).map(|i| of(&measured, &name(i))).collect();
+    let measured: Vec<Option<&TaskStats>> = (0..3).map(|i| thread_stats(&measured, &name(i))).collect();
     let simulated: Vec<Option<&TaskStats>> = (0..3).map(|i| simulated.tasks.get(i)).collect();
     findings.tables.push(table(&measured, &simulated));
     findings.figures.push(figure(&measured, &simulated));

@@ -24,7 +24,7 @@ use takt_run::load::{Driver, Line, LoadContext, Member, Place, Reader, driver, r
 
 use super::context::Context;
 use super::findings::{Comparison, Findings, MEASURED, PAPER, Row, all, decimal, mean, within};
-use super::recording::{Recording, of};
+use super::recording::{Recording, thread_stats};
 use super::{Experiment, SDD, loads, machine};
 use crate::failure::Failure;
 
@@ -84,14 +84,14 @@ const TABLE_VII: [(Option<u64>, [f64; 4]); 8] = [
 /// The driver's cost of a request: most are short, a few are long.
 const COSTS: [(u64, u32); 4] = [(600, 70), (1_000, 20), (2_000, 8), (4_000, 2)];
 /// The time of the device, and the CPU time of a request in the reader.
-const DEVICE: Span = Span::from_us(100);
-const OWN: Span = Span::from_us(10);
-const FIXED: Class = Class::Fifo { priority: 40 };
+const DEVICE_TIME: Span = Span::from_us(100);
+const READER_CPU_TIME: Span = Span::from_us(10);
+const FIXED_PRIORITY: Class = Class::Fifo { priority: 40 };
 const NAMES: [&str; 2] = ["driver", "reader"];
 /// How many periods of a reservation are measured, and with --short: for T = 100 ms and T = 1000 ms.
 const PERIODS: [(u64, u64); 2] = [(30, 5), (5, 1)];
 /// How long a file takes at a fixed priority, about, and with --short.
-const FILE: (Span, Span) = (Span::from_s(1), Span::from_ms(300));
+const FILE_TIME: (Span, Span) = (Span::from_s(1), Span::from_ms(300));
 /// A throughput needs this many whole periods of each reservation.
 const PERIODS_LEAST: u64 = 5;
 /// The time of a file needs this many requests, over all repetitions.
@@ -157,7 +157,9 @@ fn read(
 ) -> Result<Option<(Driver, Reader)>, Failure> {
     let (line, cost) = (Line::default(), costs(seed));
     let serve = |context: &mut LoadContext| ThreadResult::Driver(driver(context, &line, &cost));
-    let ask = |context: &mut LoadContext| ThreadResult::Reader(reader(context, &line, requests, DEVICE, OWN));
+    let ask = |context: &mut LoadContext| {
+        ThreadResult::Reader(reader(context, &line, requests, DEVICE_TIME, READER_CPU_TIME))
+    };
     // The reader is less important than any driver, and more important than ordinary threads, which
     // would slow it down.
     let members = vec![Member::new(NAMES[0], class, serve), Member::new(NAMES[1], Class::Fifo { priority: 1 }, ask)];
@@ -182,7 +184,7 @@ fn record(context: &Context, measured: &mut Measured, findings: &mut Findings) -
     // Reader and driver share a CPU, so the CPU is not idle when the driver wakes up. Some machines
     // do not report switches from a CPU's idle thread.
     let place = context.machine.cpus.last().map_or(Place::Anywhere, |cpu| Place::Cpu(*cpu));
-    let read = read(context, context.seed, FIXED, &place, u64::MAX, duration);
+    let read = read(context, context.seed, FIXED_PRIORITY, &place, u64::MAX, duration);
     let recorded = recording.finish()?;
     findings.files.push(FILE.to_owned());
     findings.notes.extend(recorded.defects.iter().cloned());
@@ -190,7 +192,7 @@ fn record(context: &Context, measured: &mut Measured, findings: &mut Findings) -
         measured.share = ratio(driver.cpu, reader.took);
     }
     // The first job contains the start-up.
-    measured.driver = of(&recorded.after(Span::from_ms(20))?, NAMES[0]).cloned();
+    measured.driver = thread_stats(&recorded.after_startup(Span::from_ms(20))?, NAMES[0]).cloned();
     Ok(())
 }
 
@@ -226,7 +228,7 @@ impl Measured {
         }
         let time = whole(100);
         if let Some((driver, _)) =
-            read(context, seed, FIXED, &Place::Anywhere, u64::MAX, time)?.filter(|_| !context.stopped())
+            read(context, seed, FIXED_PRIORITY, &Place::Anywhere, u64::MAX, time)?.filter(|_| !context.stopped())
         {
             self.fixed.push(rate(driver.served, time));
         }
@@ -251,12 +253,12 @@ impl Measured {
 
     fn files(&mut self, context: &Context, repetition: u32) -> Result<(), Failure> {
         let seed = context.seed.wrapping_add(u64::from(repetition));
-        let requests = requests_in(context.duration(FILE.0, FILE.1));
+        let requests = requests_in(context.duration(FILE_TIME.0, FILE_TIME.1));
         for (row, (q, _)) in TABLE_VII.iter().enumerate() {
             if context.stopped() {
                 return Ok(());
             }
-            let class = q.map_or(FIXED, |q| loads::reserved(q * 1_000, 100_000));
+            let class = q.map_or(FIXED_PRIORITY, |q| loads::reserved(q * 1_000, 100_000));
             match read(context, seed, class, &Place::Anywhere, requests, Span::from_s(120))? {
                 Some((_, reader)) if reader.read == requests => self.files[row].push(reader),
                 Some(_) => {}
@@ -271,8 +273,8 @@ impl Measured {
         Some(mean(self.reserved[row].iter().copied())? / mean(self.fixed.iter().copied())? * 100.0)
     }
 
-    /// The same by medians, for claims. One disturbed repetition does not change a median.
-    fn usual_percent(&self, row: usize) -> Option<f64> {
+    /// [`Measured::percent`] by medians, for claims. One disturbed repetition does not change a median.
+    fn median_percent(&self, row: usize) -> Option<f64> {
         Some(median(&self.reserved[row])? / median(&self.fixed)? * 100.0)
     }
 
@@ -356,17 +358,17 @@ fn throughput_claims(findings: &mut Findings, measured: &Measured, periods_least
     let share = measured.share.unwrap_or(1.0);
     // A row without values was not measured. It does not count for the length of the sample.
     let periods = measured.periods.iter().copied().filter(|periods| *periods > 0).min().unwrap_or(0);
-    let beside = |row: usize| Some(measured.usual_percent(row)? / measured.expected(share_of(row))?);
+    let relative = |row: usize| Some(measured.median_percent(row)? / measured.expected(share_of(row))?);
     let rows =
         |low: f64, high: f64| (0..TABLE_VI.len()).filter(move |row| (low..high).contains(&(share_of(*row) / share)));
-    let known: Vec<f64> = rows(0.0, 0.95).filter_map(beside).collect();
+    let known: Vec<f64> = rows(0.0, 0.95).filter_map(relative).collect();
     findings
         .claim(
             "proportional",
             "below the driver's need, the throughput is proportional to Q/T: each within 35 % of (Q/T)/u, where \
              u is the share of a CPU that the driver uses at a fixed priority",
             format!("by (Q/T)/u: {}; u = {}", span(&known), decimal(measured.share, 2)),
-            all(rows(0.0, 0.95).map(|row| within(beside(row), 1.0, 0.65, 1.35))),
+            all(rows(0.0, 0.95).map(|row| within(relative(row), 1.0, 0.65, 1.35))),
         )
         .needs(periods, periods_least, "periods of a reservation");
     let pairs: Vec<Option<f64>> = TABLE_VI
@@ -374,7 +376,7 @@ fn throughput_claims(findings: &mut Findings, measured: &Measured, periods_least
         .enumerate()
         .filter(|(_, (_, t, _))| *t == 100)
         .filter_map(|(i, (q, ..))| Some((i, TABLE_VI.iter().position(|(long, t, _)| *t == 1000 && *long == q * 10)?)))
-        .map(|(short, long)| Some(measured.usual_percent(short)? / measured.usual_percent(long)?))
+        .map(|(short, long)| Some(measured.median_percent(short)? / measured.median_percent(long)?))
         .collect();
     let ratios: Vec<f64> = pairs.iter().copied().flatten().collect();
     findings
@@ -387,7 +389,7 @@ fn throughput_claims(findings: &mut Findings, measured: &Measured, periods_least
         )
         .needs(periods, periods_least, "periods of a reservation");
     let full: Vec<f64> =
-        rows(1.05, f64::INFINITY).filter_map(|row| Some(measured.usual_percent(row)? / 100.0)).collect();
+        rows(1.05, f64::INFINITY).filter_map(|row| Some(measured.median_percent(row)? / 100.0)).collect();
     findings
         .claim(
             "enough",
@@ -435,7 +437,7 @@ fn file_claims(findings: &mut Findings, measured: &Measured) {
 }
 
 fn differences(findings: &mut Findings, context: &Context, measured: &Measured) {
-    findings.differences.push(machine::driver(&context.machine));
+    findings.differences.push(machine::driver_difference(&context.machine));
     if let Some(share) = measured.share {
         findings.differences.push(format!(
             "At a fixed priority the driver uses {:.1} % of a CPU, so a reservation of this share is enough \
@@ -484,7 +486,7 @@ mod tests {
         let holding = |short: bool| {
             let repeat = if short { 1 } else { 5 };
             let pick = |of: (u64, u64)| if short { of.1 } else { of.0 };
-            let requests = requests_in(if short { FILE.1 } else { FILE.0 });
+            let requests = requests_in(if short { FILE_TIME.1 } else { FILE_TIME.0 });
             let mut measured = Measured::nothing();
             // As if reservations gave nothing, and each file took longer than the one before.
             (measured.share, measured.fixed) = (Some(0.8), vec![1_000.0; repeat]);

@@ -3,7 +3,7 @@
 //!
 //! The thread belongs to a device with threaded NAPI. A filter on the receiver's socket makes each
 //! packet as costly as the driver of a slow computer. The packet rate is chosen so that the thread
-//! needs [`DEMAND`] of the CPU to receive all packets.
+//! needs [`DRIVER_SHARE`] of the CPU to receive all packets.
 
 use takt_linux::clock::pause;
 use takt_linux::cpuset::Partitions;
@@ -38,16 +38,16 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 };
 
 /// CPU time that a frame takes to decode, in ms.
-const FRAME: (u64, u64) = (18, 28);
+const FRAME_MS: (u64, u64) = (18, 28);
 /// The CPU share that receiving all packets takes. The player leaves less, so the two compete.
-const DEMAND: f64 = 0.55;
+const DRIVER_SHARE: f64 = 0.55;
 /// The packet rate during the measurement of their cost, and the largest rate, both per second.
-const PROBE: f64 = 1_000.0;
+const PROBE_RATE: f64 = 1_000.0;
 const RATE_MAX: f64 = 60_000.0;
 /// SCHED_FIFO priorities of the thread and of a more important player. The thread's one lies
 /// between ordinary threads and takt's.
-const DRIVER: u8 = 40;
-const ABOVE: u8 = 46;
+const DRIVER_PRIORITY: u8 = 40;
+const PLAYER_PRIORITY: u8 = 46;
 /// A claim needs this many inter-frame times of each player.
 const FRAMES_LEAST: u64 = 125;
 /// Reservations (Q, T) of the player and of the thread in us. The player's are the paper's. The
@@ -62,8 +62,8 @@ const RESERVED: [[(u64, u64); 2]; 5] = [
 /// Table VIII: throughput in Mbit/s, Test1 to Test5. Section IV-C: the largest throughput is 88,
 /// and that beside a more important player 58.
 const TABLE_VIII: [f64; 5] = [59.75, 65.43, 70.83, 76.14, 88.55];
-const MOST: f64 = 88.0;
-const FIFO: f64 = 58.0;
+const PAPER_MBITS_MAX: f64 = 88.0;
+const PAPER_MBITS_FIFO: f64 = 58.0;
 
 #[derive(Clone, Copy)]
 struct Trial {
@@ -83,10 +83,10 @@ struct Outcome {
 fn trials() -> Vec<Trial> {
     let fifo = |priority| Some(Class::Fifo { priority });
     let mut trials = vec![
-        Trial { name: "packets alone", player: None, driver: fifo(DRIVER) },
+        Trial { name: "packets alone", player: None, driver: fifo(DRIVER_PRIORITY) },
         Trial { name: "player alone", player: Some(Class::Other), driver: None },
-        Trial { name: "player SCHED_OTHER", player: Some(Class::Other), driver: fifo(DRIVER) },
-        Trial { name: "player SCHED_FIFO", player: fifo(ABOVE), driver: fifo(DRIVER) },
+        Trial { name: "player SCHED_OTHER", player: Some(Class::Other), driver: fifo(DRIVER_PRIORITY) },
+        Trial { name: "player SCHED_FIFO", player: fifo(PLAYER_PRIORITY), driver: fifo(DRIVER_PRIORITY) },
     ];
     let names = ["Test1", "Test2", "Test3", "Test4", "Test5"];
     trials.extend(names.iter().zip(RESERVED).map(|(name, [player, driver])| Trial {
@@ -112,8 +112,8 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let length = context.duration(Span::from_s(6), Span::from_ms(1_600));
     let mut findings = Findings::default();
     let cost = cost(cpu, &others)?;
-    let rate = rate_at(cost, DEMAND);
-    let frame = frames_of("frame", FRAME);
+    let rate = rate_at(cost, DRIVER_SHARE);
+    let frame = frames_of("frame", FRAME_MS);
     let film = players::film(context.seed, length, |_| &frame);
     let mut outcomes = Vec::new();
     for trial in trials() {
@@ -161,8 +161,8 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
 /// At a low rate each packet wakes the thread, so it costs more than one of many. So a second
 /// measurement uses the rate that the first one allows.
 fn cost(cpu: u32, others: &[u32]) -> Result<Span, Failure> {
-    let first = cost_at(PROBE, cpu, others)?;
-    cost_at(rate_at(first, DEMAND), cpu, others)
+    let first = cost_at(PROBE_RATE, cpu, others)?;
+    cost_at(rate_at(first, DRIVER_SHARE), cpu, others)
 }
 
 /// The packet rate per second that takes this share of a CPU.
@@ -172,7 +172,7 @@ fn rate_at(cost: Span, share: f64) -> f64 {
 
 fn cost_at(rate: f64, cpu: u32, others: &[u32]) -> Result<Span, Failure> {
     let cable = Cable::lay(true).map_err(|error| refused(&error))?;
-    let class = Class::Fifo { priority: DRIVER };
+    let class = Class::Fifo { priority: DRIVER_PRIORITY };
     cable.right().schedule_driver(&class, &[cpu]).map_err(Failure::cannot)?;
     let traffic = Traffic::start(cable, rate, others)?;
     traffic.wait_for_packet()?;
@@ -277,13 +277,13 @@ fn throughputs(outcomes: &[Outcome]) -> Comparison {
         let measured = outcomes.get(trial).and_then(|one| one.throughput).map(|bits| bits / 1e6);
         let of_most = share(outcomes, trial).map(|share| share * 100.0);
         let used = outcomes.get(trial).and_then(|one| one.used).map(|share| share * 100.0);
-        let of_papers = paper.map(|paper| (paper / MOST * 1000.0).round() / 10.0);
+        let of_papers = paper.map(|paper| (paper / PAPER_MBITS_MAX * 1000.0).round() / 10.0);
         Row {
             name: trials()[trial].name.to_owned(),
             values: vec![vec![paper, of_papers, None], vec![measured, of_most, used]],
         }
     };
-    let mut rows = vec![row(PACKETS_ALONE, Some(MOST)), row(PLAYER_FIFO, Some(FIFO))];
+    let mut rows = vec![row(PACKETS_ALONE, Some(PAPER_MBITS_MAX)), row(PLAYER_FIFO, Some(PAPER_MBITS_FIFO))];
     rows.extend((0..TABLE_VIII.len()).map(|test| row(FIRST_TEST + test, Some(TABLE_VIII[test]))));
     Comparison::new(
         "Throughput of packets beside the player",
@@ -312,7 +312,7 @@ fn figure(file: &str, number: &str, how: &str, outcomes: &[Outcome], trials: &[(
     let lines = trials.iter().enumerate();
     let lines = lines.filter_map(|(colour, (trial, name))| Some(outcomes.get(*trial)?.played.line(name, colour)));
     let figure = players::figure(format!("Inter-frame times {how}"), lines.collect(), None);
-    let caption = format!("The dotted line is at 40 ms. A frame takes {} to {} ms to decode.", FRAME.0, FRAME.1);
+    let caption = format!("The dotted line is at 40 ms. A frame takes {} to {} ms to decode.", FRAME_MS.0, FRAME_MS.1);
     Drawn::of(file, &figure, format!("{number}: inter-frame times {how}"), caption)
 }
 
@@ -393,12 +393,12 @@ fn differences(findings: &mut Findings) {
         "No wire limits the packets. They are datagrams at the rate at which the thread needs {:.0} % of the \
          CPU, instead of netperf's packets over 100 Mbit/s. Each passes a filter of 3000 divisions, which makes \
          it as costly as on a slow computer. Packets beyond the device's queue of 256 are lost.",
-        DEMAND * 100.0
+        DRIVER_SHARE * 100.0
     ));
     findings.differences.push(format!(
         "The player is takt's own: frames of {} to {} ms of work each, drawn by the seed. It leaves no late \
          frame out.",
-        FRAME.0, FRAME.1
+        FRAME_MS.0, FRAME_MS.1
     ));
     findings.differ([
         "Kernels without HRTICK enforce budgets at ticks: a reservation gets up to a tick more than its budget at \

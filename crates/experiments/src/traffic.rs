@@ -17,17 +17,17 @@ use crate::failure::Failure;
 
 /// Bytes of a packet's payload. With its headers it is one of the largest packets of a wire.
 pub(super) const PAYLOAD: usize = 1472;
-/// The longest pause of the sender.
-const BEAT: Span = Span::from_ms(1);
+/// The period of the sender.
+const SEND_PERIOD: Span = Span::from_ms(1);
 /// The priority of sender and receiver. They sleep between packets, so other threads of their CPUs
 /// go on.
 const PRIORITY: u8 = 10;
 const PORT: u16 = 7000;
-/// The longest time for which the kernel books the bandwidth of a thread after its end.
-const SETTLE: Span = Span::from_ms(120);
-/// The number of looks, 10 ms apart, whether the driver's thread has ended.
+/// The kernel releases the bandwidth of an ended thread within this time.
+const BANDWIDTH_RELEASE: Span = Span::from_ms(120);
+/// The most checks, 10 ms apart, for the end of the driver's thread.
 const ENDED_MAX: u32 = 300;
-/// How often the first packet is looked for, 10 ms apart.
+/// The most checks, 10 ms apart, for the first packet.
 const FIRST_MAX: u32 = 1_000;
 
 /// Traffic that goes on until this is dropped. Dropping also removes its network.
@@ -49,15 +49,15 @@ impl Traffic {
             threads: Vec::new(),
         };
         // A thread opens its socket in its namespace and reports the outcome here.
-        let (told, ready) = std::sync::mpsc::channel();
-        let told_too = told.clone();
+        let (started, startup) = std::sync::mpsc::channel();
+        let sender_started = started.clone();
         traffic.begin("takt receiver", cpus, move |ends, over, received| {
             let socket = ends.right().enter().map_err(|error| error.to_string()).and_then(|()| listening(ends));
             let socket = match socket {
                 Ok(socket) => socket,
-                Err(error) => return drop(told.send(Err(error))),
+                Err(error) => return drop(started.send(Err(error))),
             };
-            let _ = told.send(Ok(()));
+            let _ = started.send(Ok(()));
             let mut bytes = [0; PAYLOAD];
             while !over.load(Ordering::Acquire) {
                 if let Ok(length) = socket.recv(&mut bytes) {
@@ -65,18 +65,18 @@ impl Traffic {
                 }
             }
         })?;
-        answer(&ready)?;
+        wait_for_start(&startup)?;
         traffic.begin("takt sender", cpus, move |ends, over, _| {
             let socket = ends.left().enter().map_err(|error| error.to_string()).and_then(|()| connected(ends));
             match socket {
                 Ok(socket) => {
-                    let _ = told_too.send(Ok(()));
+                    let _ = sender_started.send(Ok(()));
                     send(&socket, rate, over);
                 }
-                Err(error) => drop(told_too.send(Err(error))),
+                Err(error) => drop(sender_started.send(Err(error))),
             }
         })?;
-        answer(&ready)?;
+        wait_for_start(&startup)?;
         Ok(traffic)
     }
 
@@ -145,12 +145,12 @@ impl Drop for Traffic {
             }
             pause(Span::from_ms(10));
         }
-        pause(SETTLE);
+        pause(BANDWIDTH_RELEASE);
     }
 }
 
-fn answer(ready: &std::sync::mpsc::Receiver<Result<(), String>>) -> Result<(), Failure> {
-    match ready.recv_timeout(Duration::from_secs(10)) {
+fn wait_for_start(startup: &std::sync::mpsc::Receiver<Result<(), String>>) -> Result<(), Failure> {
+    match startup.recv_timeout(Duration::from_secs(10)) {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(Failure::trouble(format_args!("no traffic: {error}"))),
         Err(_) => Err(Failure::trouble("no traffic: its threads did not start within 10 s")),
@@ -170,17 +170,17 @@ fn connected(ends: &Cable) -> Result<UdpSocket, String> {
     Ok(socket)
 }
 
-/// Sends, at each beat, the packets that the rate has had until then. A late beat leaves all but a
-/// few of its missing packets out.
+/// Sends the packets that are due, once a period. After a late period it skips all but a few of the
+/// missing packets.
 fn send(socket: &UdpSocket, rate: f64, over: &AtomicBool) {
     let bytes = [0; PAYLOAD];
-    let most = (rate * BEAT.as_ns() as f64 / 1e9).ceil() * 4.0;
+    let most = (rate * SEND_PERIOD.as_ns() as f64 / 1e9).ceil() * 4.0;
     let epoch = Epoch::now_is_zero();
-    let (mut sent, mut beat) = (0.0, Time::ZERO);
+    let (mut sent, mut next_send) = (0.0, Time::ZERO);
     while !over.load(Ordering::Acquire) {
-        beat = beat.saturating_add(BEAT).max(epoch.now());
-        let _ = epoch.sleep_until(beat);
-        let wanted = rate * beat.as_ns() as f64 / 1e9;
+        next_send = next_send.saturating_add(SEND_PERIOD).max(epoch.now());
+        let _ = epoch.sleep_until(next_send);
+        let wanted = rate * next_send.as_ns() as f64 / 1e9;
         sent = f64::max(sent, wanted - most);
         while sent < wanted {
             let _ = socket.send(&bytes);

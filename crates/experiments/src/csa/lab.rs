@@ -16,7 +16,7 @@ pub(super) const LAB: Kernel = Kernel {
     // The scheduler keeps no budget below 1 ms, which is the paper's quantum.
     speed: 1,
     has_quantum: false,
-    lasts: (Span::from_s(20), Span::from_s(3)),
+    duration: (Span::from_s(20), Span::from_s(3)),
     claims: Claims {
         order: "lab_crps_misses_least_then_wcps",
         gain: "lab_crps_gains_from_early_completions",

@@ -8,24 +8,25 @@ use takt_run::{RunError, RunOptions, RunSummary, ServerBackEnd, Trace, prepare};
 use super::measure::{Jobs, Responsiveness, miss_ratio, run_system};
 use super::workload::Domains;
 use super::{
-    ARINC, FACTORS, FIG6_PAPER, KINDS, LATE, Ordered, RANGES, RULES, Scope, WORKLOADS, distribution, figure,
-    in_percent, late, medians, miss_ratios, needs_time, of_partitions, percent, shown, workload,
+    ARINC, FACTORS, FIG6_PAPER, KINDS, LATE, NonIncreasing, RANGES, RULES, Scope, WORKLOADS, distribution, figure,
+    in_percent, late_percent, medians, miss_ratios, needs_time, partition_domains, percent, ratios_by_rule, workload,
 };
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::findings::{Comparison, Drawn, Findings, LIVE, PAPER, Row, SIMULATED};
 
+/// A kernel that runs the domains.
 pub(super) struct Kernel {
-    /// In sentences.
+    /// The name in sentences.
     pub(super) name: &'static str,
-    /// Of values.
+    /// The name of its values in tables.
     pub(super) source: &'static str,
-    /// So many times faster than in the paper.
+    /// All times of the paper are divided by this.
     pub(super) speed: u64,
     /// Whether it decides at multiples of a quantum, as in the paper.
     pub(super) has_quantum: bool,
     /// How long each measurement lasts: the usual length, and the length with `--short`.
-    pub(super) lasts: (Span, Span),
+    pub(super) duration: (Span, Span),
     pub(super) claims: Claims,
     pub(super) run: Runner,
     pub(super) difference: &'static str,
@@ -46,19 +47,19 @@ pub(super) struct CsaRun {
     pub(super) costs: Option<Costs>,
 }
 
-pub(super) const HERE: Kernel = Kernel {
+pub(super) const THIS_KERNEL: Kernel = Kernel {
     name: "this kernel",
     source: LIVE,
-    // A quantum of 1 ms lasts 500 us.
+    // A quantum of 1 ms becomes 500 us.
     speed: 2,
     has_quantum: true,
-    lasts: (Span::from_s(10), Span::from_ms(1_500)),
+    duration: (Span::from_s(10), Span::from_ms(1_500)),
     claims: Claims {
         order: "live_crps_misses_least_then_wcps",
         gain: "live_crps_gains_from_early_completions",
         overhead: "live_much_overhead_gains_more",
     },
-    run: run_here,
+    run: run_on_this_kernel,
     difference: "The paper ran a patched Xen on one core. Here budget managers under SCHED_FIFO keep the budgets of \
                  threads on one CPU of a stock kernel.",
 };
@@ -86,7 +87,8 @@ struct Measured {
 
 #[derive(Default)]
 struct Evidence {
-    /// A decision p50, lateness p99, and share of the CPU in parts per million: of the worst run.
+    /// The p50 of a decision's cost, the p99 of its lateness, and the share of the CPU, each of the
+    /// worst run.
     cost: Span,
     late: Span,
     share_ppm: u64,
@@ -97,7 +99,7 @@ struct Evidence {
 
 /// How long each measurement lasts on the kernel, and how long that is in the paper's time.
 fn durations(context: &Context, kernel: &Kernel) -> (Span, Span) {
-    let here = context.duration(kernel.lasts.0, kernel.lasts.1);
+    let here = context.duration(kernel.duration.0, kernel.duration.1);
     (here, here.checked_mul(kernel.speed).unwrap_or(Span::MAX))
 }
 
@@ -149,7 +151,7 @@ pub(super) fn factors(context: &Context, kernel: &Kernel) -> Result<Findings, Fa
         findings.figures.push(picture(kernel, setting, measured, whose, here));
     }
     claim_order(kernel, &mut findings, whose, &settings, &measured, paper_time);
-    let mut gains = Ordered::default();
+    let mut gains = NonIncreasing::default();
     let crps: Vec<Option<f64>> = measured.iter().map(|measured| miss_ratio(&measured.live[2])).collect();
     gains.add(&crps);
     let told: Vec<String> = crps.iter().map(|ratio| in_percent(*ratio)).collect();
@@ -177,7 +179,7 @@ pub(super) fn partitions(context: &Context, kernel: &Kernel) -> Result<Findings,
         settings.push(Setting {
             name: format!("{}, {kind}", workload + 1),
             file: format!("{}-workload-{}.svg", kernel.source, workload + 1),
-            domains: of_partitions(context, workload, 0)?,
+            domains: partition_domains(context, workload, 0)?,
             etf: 100,
             paper: [None; 3],
         });
@@ -225,8 +227,8 @@ pub(super) fn partitions(context: &Context, kernel: &Kernel) -> Result<Findings,
     Ok(findings)
 }
 
-/// The System with all its times divided, for a kernel with a quantum or without.
-fn adapted(system: &System, (speed, has_quantum): (u64, bool)) -> System {
+/// The System with all its times divided by `speed`, for a kernel with a quantum or without.
+fn scaled(system: &System, (speed, has_quantum): (u64, bool)) -> System {
     let by = |span: Span| Span::from_ns((span.as_ns() / speed).max(1));
     let auto = |value: Auto<Span>| value.given().map_or(value, |span| Auto::Value(by(span)));
     let mut system = system.clone();
@@ -257,7 +259,7 @@ fn measure(
     findings: &mut Findings,
 ) -> Result<Vec<Measured>, Failure> {
     let all = settings.iter().flat_map(|setting| RULES.map(|rule| setting.domains.system(rule, setting.etf)));
-    let systems: Vec<System> = all.map(|system| adapted(&system, (kernel.speed, kernel.has_quantum))).collect();
+    let systems: Vec<System> = all.map(|system| scaled(&system, (kernel.speed, kernel.has_quantum))).collect();
     let ran = (kernel.run)(context, &systems, here, findings)?;
     let simulated = |system: &System| run_system(system, context.seed, here).map(|found| jobs(&found));
     let mut measured = Vec::new();
@@ -291,7 +293,7 @@ fn sources(kernel: &Kernel, measured: &[Measured]) -> Vec<&'static str> {
 }
 
 /// Runs the systems on this kernel, one after the other, until it is told to stop.
-fn run_here(
+fn run_on_this_kernel(
     context: &Context,
     systems: &[System],
     here: Span,
@@ -335,14 +337,14 @@ fn live(system: &System, seed: u64, duration: Span) -> Result<(Responsiveness, R
 }
 
 impl Evidence {
-    /// Takes in a run. Returns its costs, for a simulation that charges them.
+    /// Adds a run. Returns its costs, for a simulation that charges them.
     fn add(&mut self, found: &Responsiveness, summary: &RunSummary) -> Costs {
         let mut costs = Costs::NONE;
         for manager in &summary.managers {
             let span = |ns: Option<u64>| ns.map_or(Span::ZERO, Span::from_ns);
             let cost = span(manager.cost.as_ref().map(|all| all.p50));
             let late = span(manager.late.as_ref().map(|all| all.p99));
-            // Who gets the CPU pays for a decision. One more comes with each job.
+            // Each switch costs a decision, and so does each release.
             costs.switch = costs.switch.max(cost);
             costs.release = costs.release.max(cost);
             self.cost = self.cost.max(cost);
@@ -393,7 +395,7 @@ fn table(
 /// Distribution functions under each rule, simulated and measured.
 fn picture(kernel: &Kernel, setting: &Setting, measured: &Measured, whose: &str, here: Span) -> Drawn {
     let line = |jobs: &[f64], rule: ServerRule, source: &str, colour: usize| {
-        distribution(jobs, &format!("{}, {source}, {}", rule.name(), late(jobs)), colour)
+        distribution(jobs, &format!("{}, {source}, {}", rule.name(), late_percent(jobs)), colour)
     };
     let series = RULES.iter().zip(&measured.simulated).zip(&measured.live).enumerate();
     let series = series.flat_map(|(colour, ((rule, simulated), live))| {
@@ -414,11 +416,11 @@ fn claim_order(
     measured: &[Measured],
     paper_time: Span,
 ) {
-    let (mut ordered, mut told) = (Ordered::default(), Vec::new());
+    let (mut ordered, mut told) = (NonIncreasing::default(), Vec::new());
     for (setting, measured) in settings.iter().zip(measured) {
         let ratios: Vec<Option<f64>> = measured.live.iter().map(|jobs| miss_ratio(jobs)).collect();
         ordered.add(&ratios);
-        told.push(format!("{}: {}", setting.name, shown(&ratios)));
+        told.push(format!("{}: {}", setting.name, ratios_by_rule(&ratios)));
     }
     let claim = findings.claim(
         kernel.claims.order,
@@ -460,7 +462,7 @@ mod tests {
             let system = domains.system(rule, 100);
             let slow = run_system(&system, 1, Span::from_s(8)).map_err(|error| error.message).unwrap();
             let fast =
-                run_system(&adapted(&system, (2, true)), 1, Span::from_s(4)).map_err(|error| error.message).unwrap();
+                run_system(&scaled(&system, (2, true)), 1, Span::from_s(4)).map_err(|error| error.message).unwrap();
             assert!(!slow.all().is_empty());
             let pairs = slow.all().into_iter().zip(fast.all()).filter(|(slow, fast)| (slow - fast).abs() > 1e-6);
             assert_eq!((slow.all().len(), pairs.count()), (fast.all().len(), 0), "{}", rule.name());

@@ -8,7 +8,7 @@ use takt_model::{Builtin, ComponentId, Placement, ServerRule, Span, System, Task
 
 use super::measure::{Responsiveness, miss_ratio, run_system};
 use super::workload::{Domain, Domains, interface, synthetic};
-use super::{Ordered, RANGES, RULES, by_rule, needs_time, percent, shown, size, wide};
+use super::{NonIncreasing, RANGES, RULES, by_rule, needs_time, percent, ratios_by_rule, size, wide};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::findings::{Comparison, Findings, Row, SIMULATED};
@@ -164,16 +164,16 @@ pub(super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
     ];
     let of = |setup: Setup| &by_setup[setup as usize];
     for (name, setup, whose) in claims {
-        let mut ordered = Ordered::default();
+        let mut ordered = NonIncreasing::default();
         ordered.add(of(setup));
         let claim = format!("{whose} miss no more under crps than under wcps, and no more under wcps than under ptps");
-        needs_time(findings.claim(name, claim, shown(of(setup)), ordered.holds()), duration);
+        needs_time(findings.claim(name, claim, ratios_by_rule(of(setup)), ordered.holds()), duration);
     }
     let (alone, bound) = (of(Setup::Alone), of(Setup::Bound));
     let claim = findings.claim(
         "bound_servers_are_separate",
         "Servers that are bound to one of two CPUs miss as many deadlines as on two machines of one CPU",
-        format!("two CPUs: {}; two machines: {}", shown(bound), shown(alone)),
+        format!("two CPUs: {}; two machines: {}", ratios_by_rule(bound), ratios_by_rule(alone)),
         (!context.stopped()).then_some(bound == alone),
     );
     needs_time(claim, duration);

@@ -4,7 +4,10 @@ use takt_model::Span;
 
 use super::measure::{Responsiveness, miss_ratio};
 use super::workload::Domains;
-use super::{ARINC, RULES, SWITCH, differences, minutes, needs_time, of_partitions, pooled, under_each_rule};
+use super::{
+    ARINC, RULES, SWITCH, differences, needs_time, partition_domains, partition_duration, under_each_rule,
+    workload_count,
+};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::findings::{Comparison, Findings, PAPER, Row, SIMULATED, mean};
@@ -27,11 +30,11 @@ const TABLE_II: [[f64; 2]; 7] =
 const GROUPS: usize = 4;
 
 pub(super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
-    let duration = minutes(context);
+    let duration = partition_duration(context);
     let mut findings = Findings::default();
     let mut rows = Vec::new();
     for (i, paper) in TABLE_I.iter().enumerate() {
-        let domains = of_partitions(context, i, 0)?;
+        let domains = partition_domains(context, i, 0)?;
         let (load, overhead) = (domains.load(), domains.overhead());
         let values =
             vec![paper.iter().copied().map(Some).collect(), vec![Some(load + overhead), Some(load), Some(overhead)]];
@@ -84,10 +87,10 @@ fn of_one_workload(workload: &Domains, found: &[Responsiveness]) -> Comparison {
 /// Table II: domains with less interface overhead miss more. The six domains of one workload are
 /// too few, so several are made.
 fn by_overhead(context: &Context, duration: Span, findings: &mut Findings) -> Result<(), Failure> {
-    let count = pooled(context);
+    let count = workload_count(context);
     let mut domains: Vec<(f64, Vec<f64>)> = Vec::new();
     for number in 0..count {
-        let workload = of_partitions(context, 1, number)?;
+        let workload = partition_domains(context, 1, number)?;
         let found = under_each_rule(context, std::slice::from_ref(&workload), 100, duration)?;
         if number == 0 {
             findings.tables.push(of_one_workload(&workload, &found));

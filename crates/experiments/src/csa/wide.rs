@@ -22,7 +22,7 @@ const LOAD: f64 = 0.6;
 const PERIOD: Span = Span::from_ms(20);
 
 /// The domains as components on two CPUs, without budgets.
-fn open(domains: &Domains) -> System {
+fn without_budgets(domains: &Domains) -> System {
     let mut system = domains.system(ServerRule::Ptps, 100);
     system.name = "csa-both-cpus".to_owned();
     let node = &mut system.nodes[0];
@@ -38,8 +38,8 @@ fn open(domains: &Domains) -> System {
 
 /// The domains with budgets, and the bound of each task: its deadline, if nothing less is proven. `None` if the domains
 /// are not proven.
-fn proven(domains: &Domains) -> Option<(System, Vec<Span>)> {
-    let system = size(&open(domains)).ok()?.system;
+fn with_proven_budgets(domains: &Domains) -> Option<(System, Vec<Span>)> {
+    let system = size(&without_budgets(domains)).ok()?.system;
     let report = check(&system, &CheckOptions::default());
     let bounds = report.bounds(system.tasks.len()).into_iter().zip(&system.tasks);
     let bounds = bounds.map(|(bound, task)| bound.unwrap_or(task.deadline)).collect();
@@ -56,7 +56,7 @@ pub(super) fn reproduce(context: &Context, count: u64, duration: Span, findings:
         bar.inc(1);
         let seed = context.seed ^ (34 << 48) ^ (number << 32);
         let domains = synthetic(&mut Random::new(seed), LOAD, RANGES[1])?;
-        let Some((mut system, bounds)) = proven(&domains) else { continue };
+        let Some((mut system, bounds)) = with_proven_budgets(&domains) else { continue };
         workloads += 1;
         let deadlines: Vec<f64> = system.tasks.iter().map(|task| task.deadline.as_ns() as f64).collect();
         by_deadline[0].extend(bounds.iter().zip(&deadlines).map(|(bound, deadline)| bound.as_ns() as f64 / deadline));
