@@ -73,13 +73,13 @@ struct GuardedOperation {
 }
 
 impl Account {
-    /// The account of runs with the total length `lasted`.
+    /// The account of runs that last `total` together.
     pub(crate) fn new(
-        asked: &ControllerRequest,
+        request: &ControllerRequest,
         plan: &Plan,
         law: &Adaptive,
-        stays: Residence,
-        lasted: Span,
+        residence: Residence,
+        total: Span,
     ) -> Account {
         let critical = plan.rows.iter().filter_map(|row| {
             let Task { name, deadline, criticality, .. } = plan.system.tasks.get(row.task.index())?;
@@ -92,20 +92,20 @@ impl Account {
             })
         });
         Account {
-            calm: asked.calm.clone(),
-            guard: asked.guard.clone(),
-            to_guard: stays.to_guard,
-            to_calm: stays.to_calm,
-            with_guard_ns: stays.with_guard.as_ns(),
-            of_the_time: stays.with_guard.as_ns() as f64 / lasted.as_ns().max(1) as f64,
+            calm: request.calm.clone(),
+            guard: request.guard.clone(),
+            to_guard: residence.to_guard,
+            to_calm: residence.to_calm,
+            with_guard_ns: residence.with_guard.as_ns(),
+            of_the_time: residence.with_guard.as_ns() as f64 / total.as_ns().max(1) as f64,
             critical: critical.collect(),
         }
     }
 
     /// Two tables, the first after an empty line.
     pub(crate) fn text(&self) -> String {
-        let mut stays = Table::new(&["strategy", "guard", "to the guard", "back", "with the guard", "of the time"]);
-        stays.row(vec![
+        let mut residence = Table::new(&["strategy", "guard", "to the guard", "back", "with the guard", "of the time"]);
+        residence.row(vec![
             self.calm.clone(),
             self.guard.clone(),
             self.to_guard.to_string(),
@@ -115,29 +115,30 @@ impl Account {
         ]);
         let mut critical = Table::new(&["critical", "response under the guard", "deadline", "in danger after"]);
         let shown = |ns: Option<u64>| or_dash(ns.map(|ns| time(Span::from_ns(ns))));
-        for of in &self.critical {
-            let deadline = time(Span::from_ns(of.deadline_ns));
-            critical.row(vec![of.task.clone(), shown(of.response_ns), deadline, shown(of.danger_ns)]);
+        for operation in &self.critical {
+            let deadline = time(Span::from_ns(operation.deadline_ns));
+            let [response, danger] = [operation.response_ns, operation.danger_ns].map(shown);
+            critical.row(vec![operation.task.clone(), response, deadline, danger]);
         }
-        format!("\n{}\n{}", stays.render(""), critical.render(""))
+        format!("\n{}\n{}", residence.render(""), critical.render(""))
     }
 }
 
-/// The System that a log's head holds: without the guard's mode, which no time switches to. The
-/// log's definitions name it.
+/// The System for a log's head. It lacks the guard's mode, since no time switches to it; the log's
+/// definitions name this mode.
 pub(crate) fn written(plan: &Plan) -> System {
     let mut system = plan.system.clone();
     system.modes.retain(|mode| mode.node != plan.node);
     system
 }
 
-/// Counts the moves between the two plans of a node.
+/// The changes between a node's strategy and its guard, and the time under the guard.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Residence {
     to_guard: u64,
     to_calm: u64,
     with_guard: Span,
-    /// Since when the guard holds.
+    /// The start of the present time under the guard.
     since: Option<Time>,
 }
 

@@ -24,7 +24,7 @@ pub(crate) enum Content {
     Log(Box<Log>),
 }
 
-/// The most that is read of a file into memory, by its name in messages and documents.
+/// The most bytes of a file that are read into memory. Messages and documents use the name.
 pub(crate) struct Limit {
     pub(crate) name: &'static str,
     pub(crate) bytes: u64,
@@ -37,7 +37,7 @@ pub(crate) const TEXT_MAX: Limit = Limit { name: "TEXT_MAX", bytes: 256 << 20 };
 /// Logs are read block by block, however long they are.
 const NO_LIMIT: Limit = Limit { name: "", bytes: u64::MAX };
 
-/// How a name is called in messages.
+/// A file's name in messages.
 pub(crate) fn shown(path: &str) -> Cow<'_, str> {
     if path == "-" { Cow::Borrowed("standard input") } else { file::one_line(path) }
 }
@@ -131,7 +131,7 @@ pub(crate) fn trace(path: &str) -> Result<Vec<u8>, Failure> {
     read_all(path, Cursor::new(head).chain(input).take(needed), &TRACE_MAX, TRACE_MAX.bytes, length.min(needed))
 }
 
-/// Passes over `count` bytes of a file, and says over how many there were: it has `length` bytes.
+/// Skips `count` bytes of a file of `length` bytes. Returns how many there were to skip.
 fn skip(file: &mut BufReader<File>, count: u64, length: u64) -> io::Result<u64> {
     let at = file.stream_position()?;
     let skipped = count.min(length.saturating_sub(at));
@@ -169,7 +169,7 @@ pub(crate) fn system(path: &str) -> Result<System, Failure> {
 
 /// Reads a System with its traces, and its text; or those of a log.
 pub(crate) fn system_and_text(path: &str) -> Result<(System, String), Failure> {
-    match either(path)? {
+    match system_or_log(path)? {
         Content::System(system, text) => Ok((*system, text)),
         Content::Log(log) if log.header().system.is_empty() => Err(Failure::input(format_args!(
             "{} is a log that carries no system; \"takt infer\" makes one from its events",
@@ -251,8 +251,7 @@ fn start_log(path: &str, input: Box<dyn Read>) -> Result<Log, Failure> {
     Reader::new(input).map_err(|error| log_failure(path, &error))
 }
 
-/// Reads a file that may be either.
-pub(crate) fn either(path: &str) -> Result<Content, Failure> {
+pub(crate) fn system_or_log(path: &str) -> Result<Content, Failure> {
     let (mut input, length) = open(path, &NO_LIMIT)?;
     let mut magic = Vec::new();
     let limit = takt_log::MAGIC.len() as u64;
@@ -302,7 +301,7 @@ pub(crate) fn scene_of(path: &str, log: &Log) -> Scene {
 }
 
 /// Whether a partitioned or clustered node has tasks or servers that are not placed yet.
-fn has_loose_tasks(system: &System) -> bool {
+fn has_unplaced_work(system: &System) -> bool {
     system.nodes.iter().enumerate().any(|(i, node)| {
         let (id, clusters) = (NodeId(i as u32), node.clusters());
         let is_bound = |cpus: CpuSet| clusters.iter().any(|cluster| cpus.is_subset(cluster));
@@ -316,19 +315,19 @@ fn has_loose_tasks(system: &System) -> bool {
 
 /// Places the tasks and servers of partitioned and clustered nodes that are not placed yet.
 pub(crate) fn place(system: System) -> Result<System, Failure> {
-    if !has_loose_tasks(&system) {
+    if !has_unplaced_work(&system) {
         return Ok(system);
     }
     takt_analysis::place(&system).map(|placed| placed.system).map_err(unplaced_failure)
 }
 
-/// The same to simulate or run it: a placement that is not proven is warned of. Warns also where a strategy goes by a
-/// criticality that all tasks share.
+/// Like [`place`], for a simulation or a run: an unproven placement causes a warning only. Warns also if a strategy
+/// goes by a criticality that all tasks share.
 pub(crate) fn place_regardless(system: System) -> Result<System, Failure> {
     for warning in takt_analysis::equally_critical(&system) {
         note(format_args!("warning: {warning}"));
     }
-    if !has_loose_tasks(&system) {
+    if !has_unplaced_work(&system) {
         return Ok(system);
     }
     let placed = takt_analysis::place_regardless(&system).map_err(unplaced_failure)?;
@@ -347,10 +346,9 @@ pub(crate) fn is_auto(component: &Component) -> bool {
     component.period == Auto::Auto || component.budget == Auto::Auto
 }
 
-/// Replaces periods and budgets that are `"auto"` by those that `takt size` chooses. A simulation can then begin.
-/// Fails if a change of a server contradicts them.
-/// Where `takt size` chooses none, a component gets a share. `tell` hears which. A `run` is also warned of what the
-/// choice rests on, because a kernel's switches are not free.
+/// Replaces periods and budgets that are `"auto"` by those that `takt size` chooses. A component for which it chooses
+/// none gets a share. `tell` gets a sentence on each choice. For a `run` it also gets the assumptions of the choice as
+/// warnings, because a kernel's switches are not free. Fails if a change of a server contradicts the choice.
 pub(crate) fn size_components(system: System, run: bool, mut tell: impl FnMut(String)) -> Result<System, Failure> {
     if !system.components.iter().any(is_auto) {
         return Ok(system);
@@ -359,7 +357,7 @@ pub(crate) fn size_components(system: System, run: bool, mut tell: impl FnMut(St
     let mut system = system;
     let sized = loop {
         if !system.components.iter().any(is_auto) {
-            return sound(system);
+            return validated(system);
         }
         let error = match takt_analysis::size(&system) {
             Ok(sized) => break sized,
@@ -384,11 +382,11 @@ pub(crate) fn size_components(system: System, run: bool, mut tell: impl FnMut(St
     for text in sized.notes.iter().filter(|_| run) {
         tell(format!("warning: {text}"));
     }
-    sound(sized.system)
+    validated(sized.system)
 }
 
-/// A change of a server may contradict the values that `"auto"` stands for, which the file does not say.
-fn sound(system: System) -> Result<System, Failure> {
+/// The system, if the values for `"auto"` do not contradict a change of a server.
+fn validated(system: System) -> Result<System, Failure> {
     file::validate(&system)
         .map_err(|errors| Failure::input(format_args!("with the values that \"auto\" stands for, {errors}")))?;
     Ok(system)

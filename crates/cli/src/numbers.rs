@@ -10,19 +10,18 @@ use takt_model::{Lateness, Span, Time};
 
 use crate::table::{Rows, Table, or_dash, time};
 
-/// Whether a log without a miss says anything about other logs.
+/// The words after "no deadline missed".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Silence {
-    /// A simulation of a system for which one proves nothing.
+pub(crate) enum Caveat {
+    /// A simulation proves nothing about this system, but `takt check` does.
+    CheckProves,
+    /// A simulation proves nothing about this system, and `takt check` does not judge it.
     NoProof,
-    /// The same, of what `takt check` does not judge.
-    NoProofAtAll,
-    /// Nothing more is to be said of it.
-    Plain,
+    None,
 }
 
 /// Tasks, then chains, messages, servers and CPUs, then one line that sums up.
-pub(crate) fn numbers(stats: &Stats, silence: Silence, rows: Rows) -> String {
+pub(crate) fn numbers(stats: &Stats, caveat: Caveat, rows: Rows) -> String {
     let mut out = of_tasks(stats, rows);
     // Without the kernel's account a thread stamps its release when more important work lets it run.
     let name = if stats.release_latency_waits { "arrival to first run" } else { "release latency" };
@@ -31,7 +30,7 @@ pub(crate) fn numbers(stats: &Stats, silence: Silence, rows: Rows) -> String {
     for task in &stats.tasks {
         // Jobs that arrive by their wake-up have no release latency.
         if let Some(Some(s)) = task.release_latency_ns.filter(|s| s.is_none_or(|s| s.max > 0)) {
-            latencies.row(with(&task.task, Some([s.min, s.mean, s.p50, s.p99, s.max])));
+            latencies.row(name_and_times(&task.task, Some([s.min, s.mean, s.p50, s.p99, s.max])));
             ranks.push(rank(task));
         }
     }
@@ -50,7 +49,7 @@ pub(crate) fn numbers(stats: &Stats, silence: Silence, rows: Rows) -> String {
             out.push_str(&table.render_long(rows, what, |_, _| 0));
         }
     }
-    out + &sum_up(stats, silence)
+    out + &sum_up(stats, caveat)
 }
 
 /// The order of importance of tasks: first tasks with a miss, then the least laxity.
@@ -72,13 +71,13 @@ pub(crate) fn interrupts(stats: &Stats) -> String {
         table.row(cells);
     }
     let told = if table.is_empty() { String::new() } else { table.render("") };
-    told + &sum_up(stats, Silence::Plain)
+    told + &sum_up(stats, Caveat::None)
 }
 
 pub(crate) fn of_chains(stats: &Stats) -> Table {
     let mut chains = Table::new(&["chain", "completed", "resp min", "mean", "p50", "p99", "max"]);
     for chain in &stats.chains {
-        let mut cells = with(&chain.chain, chain.response_ns.map(|s| [s.min, s.mean, s.p50, s.p99, s.max]));
+        let mut cells = name_and_times(&chain.chain, chain.response_ns.map(|s| [s.min, s.mean, s.p50, s.p99, s.max]));
         cells.insert(1, chain.responses.count().to_string());
         chains.row(cells);
     }
@@ -86,9 +85,9 @@ pub(crate) fn of_chains(stats: &Stats) -> Table {
 }
 
 /// An empty line, whether deadlines were met, and what is missing.
-pub(crate) fn sum_up(stats: &Stats, silence: Silence) -> String {
+pub(crate) fn sum_up(stats: &Stats, caveat: Caveat) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "\n{}", closing(stats, silence));
+    let _ = writeln!(out, "\n{}", closing_line(stats, caveat));
     let censored: u64 = stats.tasks.iter().map(|task| task.censored).sum();
     if stats.lost_events != Some(0) || censored > 0 {
         let lost = stats.lost_events.map_or_else(|| "an unknown number of".to_owned(), |lost| lost.to_string());
@@ -259,7 +258,7 @@ pub(crate) fn interrupt_word(kind: Option<&str>) -> &'static str {
 }
 
 /// The numbers of all runs together, then the confidence intervals.
-pub(crate) fn merged(merged: &Merged, silence: Silence, rows: Rows) -> String {
+pub(crate) fn merged(merged: &Merged, caveat: Caveat, rows: Rows) -> String {
     let mut table = Table::new(&["95 % confidence", "mean response", "from", "to", "miss ratio", "from", "to"]);
     for task in &merged.confidence {
         let mut cells = vec![task.task.clone()];
@@ -271,7 +270,7 @@ pub(crate) fn merged(merged: &Merged, silence: Silence, rows: Rows) -> String {
     }
     // The tasks stand in both in the same order.
     let table = table.render_long(rows, "tasks", |row, _| merged.stats.tasks.get(row).map(rank));
-    format!("{}in {} runs\n\n{table}", numbers(&merged.stats, silence, rows), merged.runs)
+    format!("{}in {} runs\n\n{table}", numbers(&merged.stats, caveat, rows), merged.runs)
 }
 
 fn of_tasks(stats: &Stats, rows: Rows) -> String {
@@ -366,26 +365,26 @@ fn of_cpus(stats: &Stats) -> Table {
     if told { table } else { table.without("kernel cpu") }
 }
 
-/// How long, whether deadlines were met, and what never came to its deadline.
-fn closing(stats: &Stats, silence: Silence) -> String {
+/// The length, whether deadlines were met, and the numbers of rejected jobs and lost messages.
+fn closing_line(stats: &Stats, caveat: Caveat) -> String {
     let lost = [(stats.rejected(), "job", "rejected"), (stats.undelivered(), "message", "dropped or lost")];
     let lost = lost.into_iter().filter(|(count, ..)| *count > 0);
     let lost: String =
         lost.map(|(count, what, how)| format!(", {count} {what}{} {how}", if count == 1 { "" } else { "s" })).collect();
-    // Such a run has failed, so no sentence on its silence is needed.
-    met(stats, if lost.is_empty() { silence } else { Silence::Plain }) + &lost
+    // A run with lost jobs or messages has failed, so it needs no caveat.
+    misses(stats, if lost.is_empty() { caveat } else { Caveat::None }) + &lost
 }
 
-fn met(stats: &Stats, silence: Silence) -> String {
+fn misses(stats: &Stats, caveat: Caveat) -> String {
     let over = format!("over {}", Span::from_ns(stats.duration_ns));
     let counts: Option<Vec<u64>> = stats.tasks.iter().map(|task| task.missed).collect();
     match counts.map(|counts| counts.iter().sum::<u64>()) {
         None => over,
         Some(0) if stats.tasks.iter().all(|task| task.released == 0) => over,
-        Some(0) if silence == Silence::NoProof => {
+        Some(0) if caveat == Caveat::CheckProves => {
             format!("{over}, no deadline missed; that proves nothing by itself: takt check proves")
         }
-        Some(0) if silence == Silence::NoProofAtAll => {
+        Some(0) if caveat == Caveat::NoProof => {
             format!("{over}, no deadline missed; that proves nothing by itself")
         }
         Some(0) => format!("{over}, no deadline missed"),
@@ -398,8 +397,7 @@ fn confidence(shown: Option<[String; 3]>) -> [String; 3] {
     shown.unwrap_or_else(|| ["-", "-", "-"].map(str::to_owned))
 }
 
-/// A name and five times.
-fn with(name: &str, values: Option<[u64; 5]>) -> Vec<String> {
+fn name_and_times(name: &str, values: Option<[u64; 5]>) -> Vec<String> {
     std::iter::once(name.to_owned()).chain(spans(values)).collect()
 }
 
@@ -442,20 +440,20 @@ cpu  node      busy  of the time
 
 over 80ms, 1 deadline missed
 ";
-        assert_eq!(numbers(&example(80), Silence::NoProof, Rows::Most), expected);
+        assert_eq!(numbers(&example(80), Caveat::CheckProves, Rows::Most), expected);
     }
 
     #[test]
     fn the_last_line_claims_no_more_than_was_seen() {
-        let last = |stats: &Stats, silence| numbers(stats, silence, Rows::Most).lines().last().map(str::to_owned);
-        assert_eq!(last(&example(79), Silence::Plain).as_deref(), Some("over 79ms, no deadline missed"));
+        let last = |stats: &Stats, caveat| numbers(stats, caveat, Rows::Most).lines().last().map(str::to_owned);
+        assert_eq!(last(&example(79), Caveat::None).as_deref(), Some("over 79ms, no deadline missed"));
         assert_eq!(
-            last(&example(79), Silence::NoProof).as_deref(),
+            last(&example(79), Caveat::CheckProves).as_deref(),
             Some("over 79ms, no deadline missed; that proves nothing by itself: takt check proves")
         );
         let mut unknown = example(79);
         unknown.tasks[0].missed = None;
-        assert_eq!(last(&unknown, Silence::NoProof).as_deref(), Some("over 79ms"));
+        assert_eq!(last(&unknown, Caveat::CheckProves).as_deref(), Some("over 79ms"));
     }
 
     #[test]
@@ -466,11 +464,11 @@ over 80ms, 1 deadline missed
         let mut stats = example(80);
         stats.cpus[0].kernel_cpu = told.cpus[0].kernel_cpu;
         stats.tasks[0].release_latency_ns = Some(stats.tasks[0].response_ns);
-        let text = numbers(&stats, Silence::Plain, Rows::Most);
+        let text = numbers(&stats, Caveat::None, Rows::Most);
         assert!(text.contains("cpu  kernel cpu  node ") && text.contains("\n0             1  local "), "{text}");
         assert!(text.contains("\nrelease latency  "), "{text}");
         stats.release_latency_waits = true;
-        let text = numbers(&stats, Silence::Plain, Rows::Most);
+        let text = numbers(&stats, Caveat::None, Rows::Most);
         assert!(text.contains("\narrival to first run  ") && !text.contains("release latency"), "{text}");
     }
 
@@ -479,7 +477,7 @@ over 80ms, 1 deadline missed
         let mut runs = Replications::new();
         runs.add(&example(79)).unwrap();
         runs.add(&example(80)).unwrap();
-        let text = merged(&runs.finish().unwrap(), Silence::Plain, Rows::Most);
+        let text = merged(&runs.finish().unwrap(), Caveat::None, Rows::Most);
         assert!(text.contains("over 159ms, 1 deadline missed\nin 2 runs\n\n95 % confidence"), "{text}");
     }
 }

@@ -32,11 +32,13 @@ impl Target {
 
     /// Whether it is the regular file that `path` leads to.
     pub(crate) fn is_file(&self, path: &str) -> bool {
-        let place = |path: &str| {
+        let device_and_inode = |path: &str| {
             let metadata = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
             Some((metadata.dev(), metadata.ino()))
         };
-        !self.is_stdout() && path != "-" && place(&self.0).is_some_and(|own| place(path) == Some(own))
+        !self.is_stdout()
+            && path != "-"
+            && device_and_inode(&self.0).is_some_and(|own| device_and_inode(path) == Some(own))
     }
 
     /// An error of writing a log here as a failure.
@@ -63,7 +65,7 @@ impl Target {
         if self.is_stdout() {
             return Ok(Box::new(BufWriter::with_capacity(1 << 16, io::stdout().lock())));
         }
-        match Fresh::open(Path::new(&self.0), at_once) {
+        match DeferredFile::open(Path::new(&self.0), at_once) {
             Ok(fresh) => Ok(Box::new(fresh)),
             Err(error) => {
                 let folder =
@@ -88,90 +90,91 @@ impl Target {
     }
 }
 
-/// A buffered file. Its old content is replaced at the first write: on a flush, or with a full
-/// buffer. Dropped before, it leaves the old file unchanged and creates no new file.
-struct Fresh {
+/// A buffered file that changes at the first write only: on a flush, or with a full buffer. If it is
+/// dropped before, the old file stays unchanged, and no new file appears.
+struct DeferredFile {
     file: File,
     buffer: Vec<u8>,
     path: PathBuf,
-    /// `None` once something has been written.
-    before: Option<PreviousFile>,
-    /// Whether all that comes before the first flush is written at once.
+    /// `None` after the first write.
+    previous: Option<PreviousFile>,
+    /// Whether the first write waits for the first flush.
     at_once: bool,
 }
 
+/// What is at the path until the first write.
 #[derive(Clone, Copy)]
 enum PreviousFile {
-    /// Nothing: the file gets its name with them.
-    Nothing,
-    /// An empty file, where the file system knows none without a name.
-    Empty,
-    /// A file that is written over.
-    Old,
-    /// A file that another one takes the place of.
+    /// Nothing: the new file has no name yet.
+    Missing,
+    /// The new file, empty: the file system supports no files without a name.
+    Created,
+    /// An old file, which is overwritten.
+    Overwritten,
+    /// An old file, which is replaced by a new one.
     Replaced,
 }
 
-impl Fresh {
+impl DeferredFile {
     const BUFFER: usize = 1 << 16;
 
-    fn open(path: &Path, at_once: bool) -> io::Result<Fresh> {
-        let (file, before) = Self::begin(path, at_once)?;
-        Ok(Fresh {
+    fn open(path: &Path, at_once: bool) -> io::Result<DeferredFile> {
+        let (file, previous) = Self::open_file(path, at_once)?;
+        Ok(DeferredFile {
             file,
-            buffer: Vec::with_capacity(Fresh::BUFFER),
+            buffer: Vec::with_capacity(DeferredFile::BUFFER),
             path: path.to_owned(),
-            before: Some(before),
+            previous: Some(previous),
             at_once,
         })
     }
 
-    fn begin(path: &Path, at_once: bool) -> io::Result<(File, PreviousFile)> {
+    fn open_file(path: &Path, at_once: bool) -> io::Result<(File, PreviousFile)> {
         let missing = fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         if missing
             && !path.as_os_str().as_bytes().ends_with(b"/")
             && let Ok(file) = nameless(path.parent().unwrap_or(Path::new("")))
         {
-            return Ok((file, PreviousFile::Nothing));
+            return Ok((file, PreviousFile::Missing));
         }
         let mut options = File::options();
         options.write(true);
         match options.clone().create_new(true).open(path) {
-            Ok(file) => Ok((file, PreviousFile::Empty)),
+            Ok(file) => Ok((file, PreviousFile::Created)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let before = if at_once { PreviousFile::Replaced } else { PreviousFile::Old };
-                Ok((options.create(true).open(path)?, before))
+                let previous = if at_once { PreviousFile::Replaced } else { PreviousFile::Overwritten };
+                Ok((options.create(true).open(path)?, previous))
             }
             Err(error) => Err(error),
         }
     }
 
-    fn drain(&mut self) -> io::Result<()> {
-        let result = match self.before.take() {
+    fn write_buffer(&mut self) -> io::Result<()> {
+        let result = match self.previous.take() {
             None => self.file.write_all(&self.buffer),
-            Some(before) => self.first(before),
+            Some(previous) => self.first_write(previous),
         };
         self.buffer.clear();
         result
     }
 
-    fn first(&mut self, before: PreviousFile) -> io::Result<()> {
-        match before {
-            PreviousFile::Nothing => {
+    fn first_write(&mut self, previous: PreviousFile) -> io::Result<()> {
+        match previous {
+            PreviousFile::Missing => {
                 self.file.write_all(&self.buffer)?;
                 if name(&self.file, &self.path).is_ok() {
                     return Ok(());
                 }
-                // Somebody else's has the name by now.
+                // By now another file has the name.
                 self.file = File::options().write(true).create(true).truncate(false).open(&self.path)?;
             }
             PreviousFile::Replaced => {
-                if let Some(file) = self.successor() {
+                if let Some(file) = self.replaced() {
                     self.file = file;
                     return Ok(());
                 }
             }
-            PreviousFile::Empty | PreviousFile::Old => {}
+            PreviousFile::Created | PreviousFile::Overwritten => {}
         }
         // Devices and pipes have no length.
         if self.file.metadata()?.is_file() {
@@ -182,7 +185,7 @@ impl Fresh {
 
     /// Replaces the old file by a new file of the same owner and rights, with these first bytes.
     /// `None`: the old file must be overwritten, since it has other names or is no regular file.
-    fn successor(&self) -> Option<File> {
+    fn replaced(&self) -> Option<File> {
         let about = self.file.metadata().ok().filter(|about| about.is_file() && about.nlink() == 1)?;
         let path = fs::canonicalize(&self.path).ok()?;
         let mut file = nameless(path.parent()?).ok()?;
@@ -190,28 +193,28 @@ impl Fresh {
         file.set_permissions(about.permissions()).ok()?;
         file.write_all(&self.buffer).ok()?;
         // Only a named file can be renamed, so the new file gets a temporary name.
-        let mut own = path.file_name()?.to_owned();
-        own.push(format!(".{}.new", std::process::id()));
-        let own = path.with_file_name(own);
-        name(&file, &own).ok()?;
-        if fs::rename(&own, &path).is_err() {
-            let _ = fs::remove_file(&own);
+        let mut temporary = path.file_name()?.to_owned();
+        temporary.push(format!(".{}.new", std::process::id()));
+        let temporary = path.with_file_name(temporary);
+        name(&file, &temporary).ok()?;
+        if fs::rename(&temporary, &path).is_err() {
+            let _ = fs::remove_file(&temporary);
             return None;
         }
         Some(file)
     }
 }
 
-impl Write for Fresh {
+impl Write for DeferredFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.at_once && self.before.is_some() {
+        if self.at_once && self.previous.is_some() {
             self.buffer.extend_from_slice(bytes);
             return Ok(bytes.len());
         }
-        if self.buffer.len() + bytes.len() > Fresh::BUFFER {
-            self.drain()?;
+        if self.buffer.len() + bytes.len() > DeferredFile::BUFFER {
+            self.write_buffer()?;
         }
-        if bytes.len() > Fresh::BUFFER {
+        if bytes.len() > DeferredFile::BUFFER {
             self.file.write_all(bytes)?;
         } else {
             self.buffer.extend_from_slice(bytes);
@@ -220,21 +223,21 @@ impl Write for Fresh {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.drain()?;
+        self.write_buffer()?;
         self.file.flush()
     }
 }
 
-impl Drop for Fresh {
+impl Drop for DeferredFile {
     fn drop(&mut self) {
-        match self.before {
+        match self.previous {
             None => {
-                let _ = self.drain();
+                let _ = self.write_buffer();
             }
-            Some(PreviousFile::Empty) => {
+            Some(PreviousFile::Created) => {
                 let _ = fs::remove_file(&self.path);
             }
-            Some(PreviousFile::Nothing | PreviousFile::Old | PreviousFile::Replaced) => {}
+            Some(PreviousFile::Missing | PreviousFile::Overwritten | PreviousFile::Replaced) => {}
         }
     }
 }
@@ -348,7 +351,7 @@ mod tests {
                 }
                 let mut out = target(&path).open_at_once().unwrap();
                 // However long it is.
-                let long = vec![b'.'; if round % 3 == 0 { 3 * Fresh::BUFFER } else { 3 }];
+                let long = vec![b'.'; if round % 3 == 0 { 3 * DeferredFile::BUFFER } else { 3 }];
                 let head = [b"head", long.as_slice(), b"!"].concat();
                 out.write_all(b"head").and_then(|()| out.write_all(&long)).unwrap();
                 out.write_all(b"!").and_then(|()| out.flush()).unwrap();

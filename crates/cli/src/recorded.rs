@@ -18,38 +18,38 @@ use crate::output::Target;
 pub(crate) struct Recorded<'a> {
     target: Option<&'a Target>,
     writer: Option<Writer<Box<dyn Write>>>,
-    numbers: Numbers,
+    stats: StatsSink,
     /// For observed threads only: a recorded run has its own causes.
     causes: Option<Causes>,
-    every: Span,
-    /// The event before which it was flushed last.
-    flushed: Time,
-    /// Whether its file has all of it.
+    flush_period: Span,
+    /// The time of the event before which the log was flushed last.
+    last_flush: Time,
+    /// Whether the file has the whole log.
     is_flushed: bool,
     limit: Option<Limit>,
 }
 
-/// The most that a log takes.
+/// A log's limit.
 struct Limit {
     bytes: u64,
     written: Rc<Cell<u64>>,
-    /// The first event that found no room, nor does any later one.
+    /// The time of the first event without room. No later event is recorded.
     reached: Option<Time>,
 }
 
 impl Limit {
-    /// The least that has room for some threads and their jobs.
-    const LEAST: Bytes = Bytes::new(64 << 10);
+    /// Room for some threads and their jobs.
+    const MIN: Bytes = Bytes::new(64 << 10);
     /// Most bytes of an event with its block.
-    const EVENT: u64 = 256;
+    const EVENT_MAX: u64 = 256;
 }
 
-struct Counted<W> {
+struct CountingWriter<W> {
     out: W,
     written: Rc<Cell<u64>>,
 }
 
-impl<W: Write> Write for Counted<W> {
+impl<W: Write> Write for CountingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.out.write(bytes)?;
         self.written.set(self.written.get().saturating_add(written as u64));
@@ -61,45 +61,45 @@ impl<W: Write> Write for Counted<W> {
     }
 }
 
-enum Numbers {
+enum StatsSink {
     Own(Box<Collector>),
-    /// Others look at them while they grow.
+    /// Others read the statistics while they grow.
     Shared(Live),
 }
 
 impl<'a> Recorded<'a> {
-    /// For a log with this head, which stands in its file at once; it is flushed `every` so often,
-    /// by the log's own time. With `live` others see the numbers meanwhile.
+    /// For a log with this head, which is written at once. The log is flushed once in `flush_period`
+    /// of its own time. With `live` others can read the statistics meanwhile.
     pub(crate) fn start(
         target: Option<&'a Target>,
         header: &Header,
         definitions: &Definitions,
-        every: Span,
+        flush_period: Span,
         live: Option<Live>,
     ) -> Result<Recorded<'a>, Failure> {
-        Recorded::limited(target, None, header, definitions, every, live)
+        Recorded::start_limited(target, None, header, definitions, flush_period, live)
     }
 
-    /// The same for a log that takes no more than `limit`.
-    pub(crate) fn limited(
+    /// Like [`Recorded::start`], for a log that takes no more than `limit`.
+    pub(crate) fn start_limited(
         target: Option<&'a Target>,
         limit: Option<Bytes>,
         header: &Header,
         definitions: &Definitions,
-        every: Span,
+        flush_period: Span,
         live: Option<Live>,
     ) -> Result<Recorded<'a>, Failure> {
-        if let Some(limit) = limit.filter(|limit| *limit < Limit::LEAST) {
+        if let Some(limit) = limit.filter(|limit| *limit < Limit::MIN) {
             return Err(Failure::input(format_args!(
                 "--limit {limit} has no room for a log; give {} or more",
-                Limit::LEAST
+                Limit::MIN
             )));
         }
         let written = Rc::new(Cell::new(0));
         let writer = match target {
             Some(target) => {
                 let out: Box<dyn Write> = match limit {
-                    Some(_) => Box::new(Counted { out: target.open_at_once()?, written: Rc::clone(&written) }),
+                    Some(_) => Box::new(CountingWriter { out: target.open_at_once()?, written: Rc::clone(&written) }),
                     None => target.open_at_once()?,
                 };
                 let mut writer = Writer::new(out, header, definitions).map_err(|error| target.log_failure(error))?;
@@ -108,17 +108,17 @@ impl<'a> Recorded<'a> {
             }
             None => None,
         };
-        let numbers = match live {
+        let stats = match live {
             Some(live) => {
                 live.begin(header, definitions);
-                Numbers::Shared(live)
+                StatsSink::Shared(live)
             }
-            None => Numbers::Own(Box::new(Collector::for_log(header, definitions))),
+            None => StatsSink::Own(Box::new(Collector::for_log(header, definitions))),
         };
         let limit = limit.map(|limit| Limit { bytes: limit.get(), written, reached: None });
         let observed = header.back_end == BackEnd::Observe;
         let causes = observed.then(|| Causes::new(Rules::of(header, None), definitions));
-        Ok(Recorded { target, writer, numbers, causes, every, flushed: Time::ZERO, is_flushed: true, limit })
+        Ok(Recorded { target, writer, stats, causes, flush_period, last_flush: Time::ZERO, is_flushed: true, limit })
     }
 
     /// Writes the buffered events, for times without new events.
@@ -133,7 +133,7 @@ impl<'a> Recorded<'a> {
         }
     }
 
-    /// When the log came to its limit; what happened from then on is neither in it nor counted.
+    /// When the log reached its limit. Later events are neither recorded nor counted.
     pub(crate) fn full_at(&self) -> Option<Time> {
         self.limit.as_ref()?.reached
     }
@@ -141,7 +141,7 @@ impl<'a> Recorded<'a> {
     /// Whether there is room for an event, and `more` bytes with it.
     fn has_room(&mut self, now: Time, more: usize) -> bool {
         let (Some(limit), Some(writer)) = (&mut self.limit, &self.writer) else { return true };
-        let taken = limit.written.get() + writer.pending() as u64 + more as u64 + Limit::EVENT;
+        let taken = limit.written.get() + writer.pending() as u64 + more as u64 + Limit::EVENT_MAX;
         if limit.reached.is_none() && taken > limit.bytes {
             limit.reached = Some(now);
         }
@@ -158,9 +158,9 @@ impl<'a> Recorded<'a> {
         if let (Some(writer), Some(target)) = (self.writer, self.target) {
             writer.finish(end).map_err(|error| target.log_failure(error))?;
         }
-        let mut stats = match self.numbers {
-            Numbers::Own(collector) => collector.finish(end),
-            Numbers::Shared(live) => live.finish(end),
+        let mut stats = match self.stats {
+            StatsSink::Own(collector) => collector.finish(end),
+            StatsSink::Shared(live) => live.finish(end),
         };
         if let Some(causes) = self.causes {
             stats.explain(causes.finish(end).as_ref());
@@ -174,8 +174,8 @@ impl Sink for Recorded<'_> {
         if !self.has_room(now, 0) {
             return;
         }
-        if now >= self.flushed.saturating_add(self.every) {
-            self.flushed = now;
+        if now >= self.last_flush.saturating_add(self.flush_period) {
+            self.last_flush = now;
             self.flush();
         }
         if let Some(writer) = &mut self.writer {
@@ -185,9 +185,9 @@ impl Sink for Recorded<'_> {
         if let Some(causes) = &mut self.causes {
             causes.event(stream, now, event);
         }
-        match &mut self.numbers {
-            Numbers::Own(collector) => collector.event(stream, now, event),
-            Numbers::Shared(live) => live.event(stream, now, event),
+        match &mut self.stats {
+            StatsSink::Own(collector) => collector.event(stream, now, event),
+            StatsSink::Shared(live) => live.event(stream, now, event),
         }
     }
 
@@ -202,9 +202,9 @@ impl Sink for Recorded<'_> {
         if let Some(causes) = &mut self.causes {
             causes.define(stream, now, definition);
         }
-        match &mut self.numbers {
-            Numbers::Own(collector) => collector.define(stream, now, definition),
-            Numbers::Shared(live) => live.define(stream, now, definition),
+        match &mut self.stats {
+            StatsSink::Own(collector) => collector.define(stream, now, definition),
+            StatsSink::Shared(live) => live.define(stream, now, definition),
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) enum Rows {
 }
 
 impl Rows {
-    /// Those of a verb that has the option `--all`.
+    /// The rows of a verb with the option `--all`.
     pub(crate) fn unless(all: bool) -> Rows {
         if all { Rows::All } else { Rows::MostUnlessAll }
     }
@@ -29,7 +29,7 @@ impl Rows {
         if self == Rows::All || !on_terminal { usize::MAX } else { ROWS_MAX }
     }
 
-    /// Lines of text, one for each row that may stand in a table. The lines with the least `rank` stay.
+    /// At most as many of the lines as a table may have rows: those with the least rank.
     pub(crate) fn lines<K: Ord>(self, lines: Vec<(K, String)>, what: &str) -> String {
         let limit = self.limit();
         let left_out = lines.len().saturating_sub(limit);
@@ -37,11 +37,11 @@ impl Rows {
         let kept = kept(ranks, limit);
         let mut text: String =
             lines.iter().zip(kept).filter(|(_, kept)| *kept).map(|(line, _)| format!("{line}\n")).collect();
-        self.say(&mut text, left_out, what);
+        self.note_left_out(&mut text, left_out, what);
         text
     }
 
-    fn say(self, text: &mut String, left_out: usize, what: &str) {
+    fn note_left_out(self, text: &mut String, left_out: usize, what: &str) {
         let option = if self == Rows::MostUnlessAll { "--all, " } else { "" };
         if left_out > 0 {
             let _ = writeln!(text, "... and {left_out} more {what}; {option}a pipe, a file or --json gets all of them");
@@ -120,12 +120,12 @@ impl Table {
         (0..columns).map(widest).sum::<usize>() + columns.saturating_sub(1) * 2
     }
 
-    /// Its lines. A terminal gets the `rows` with the least `rank`, by the number and the cells of a row. A last line
-    /// counts the other rows and calls them `what`.
+    /// The table's lines. A terminal gets the `rows` with the least `rank`, a function of a row's number and cells. A
+    /// last line counts the other rows and calls them `what`.
     pub(crate) fn render_long<K: Ord>(self, rows: Rows, what: &str, rank: impl Fn(usize, &[String]) -> K) -> String {
         let (table, left_out) = self.cut(rows.limit(), rank);
         let mut text = table.render("");
-        rows.say(&mut text, left_out, what);
+        rows.note_left_out(&mut text, left_out, what);
         text
     }
 

@@ -20,7 +20,7 @@ use super::sim::verdict;
 use crate::args;
 use crate::failure::{Failure, Outcome};
 use crate::live::Live;
-use crate::numbers::{Silence, interrupts, late, numbers};
+use crate::numbers::{Caveat, interrupts, late, numbers};
 use crate::output::{Target, note, only_one, print, print_json};
 use crate::serve::Server;
 use crate::table::Rows;
@@ -62,7 +62,7 @@ pub(crate) fn execute(options: &args::Observe, json: bool) -> Outcome {
     } else if !to_stdout {
         print(&format!(
             "{}\n{}",
-            numbers(&stats, Silence::Plain, Rows::Most) + &late(&stats, Rows::Most),
+            numbers(&stats, Caveat::None, Rows::Most) + &late(&stats, Rows::Most),
             about.sentence()
         ))?;
     }

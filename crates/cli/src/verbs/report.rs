@@ -38,7 +38,7 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
     };
     let guarded = logs.first().and_then(|(_, log)| Guarded::of(&placed, log.definitions()));
     let check = match &guarded {
-        Some(guarded) => takt_analysis::check(&guarded.both(&placed), &CheckOptions::default()),
+        Some(guarded) => takt_analysis::check(&guarded.with_guard_mode(&placed), &CheckOptions::default()),
         None => takt_analysis::check(&placed, &CheckOptions::default()),
     };
     let measured = match &mut logs[..] {
@@ -46,7 +46,7 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
         [(path, log)] => {
             let source = source(path, log, &placed.name)?;
             if source.back_end == BackEnd::Observe {
-                any_task(&placed, path, log)?;
+                check_any_task_matches(&placed, path, log)?;
             }
             Some(source)
         }
@@ -155,7 +155,7 @@ pub(crate) fn execute(options: &args::Report, json: bool) -> Outcome {
 }
 
 enum Inputs {
-    /// With its text, and the logs of it.
+    /// A system with its text, and logs of it.
     System { system: Box<System>, toml: String, logs: Vec<(String, Box<Log>)> },
     /// A log without a system.
     Alone(Box<Log>),
@@ -165,14 +165,14 @@ fn inputs(options: &args::Report) -> Result<Inputs, Failure> {
     if std::iter::once(&options.file).chain(&options.logs).filter(|path| *path == "-").count() > 1 {
         return Err(Failure::input("only one of system and log can come from standard input"));
     }
-    match (input::either(&options.file)?, options.logs.first()) {
+    match (input::system_or_log(&options.file)?, options.logs.first()) {
         (Content::System(system, text), _) => {
             let system = Box::new(input::has_work(&options.file, *system, false)?);
             let mut logs = Vec::new();
             for path in &options.logs {
                 let log = input::log(path)?;
                 if log.header().back_end != BackEnd::Observe {
-                    same_tasks(&system, path, &log)?;
+                    check_same_tasks(&system, path, &log)?;
                 }
                 logs.push((path.clone(), Box::new(log)));
             }
@@ -192,7 +192,7 @@ fn inputs(options: &args::Report) -> Result<Inputs, Failure> {
 }
 
 /// A log of other tasks would fill the table with nonsense.
-fn same_tasks(system: &System, path: &str, log: &Log) -> Result<(), Failure> {
+fn check_same_tasks(system: &System, path: &str, log: &Log) -> Result<(), Failure> {
     let of_log: Vec<&str> = log.definitions().tasks.iter().map(|task| task.name.as_str()).collect();
     let definitions = Definitions::of(system);
     let of_system: Vec<&str> = definitions.tasks.iter().map(|task| task.name.as_str()).collect();
@@ -206,8 +206,8 @@ fn same_tasks(system: &System, path: &str, log: &Log) -> Result<(), Failure> {
     )))
 }
 
-/// A log of observed threads, all of them known by its end only, may have others beside the system's tasks.
-fn any_task(system: &System, path: &str, log: &Log) -> Result<(), Failure> {
+/// A log of observed threads may have more threads than the system has tasks, but not none of the tasks.
+fn check_any_task_matches(system: &System, path: &str, log: &Log) -> Result<(), Failure> {
     let of_log = &log.definitions().tasks;
     if system.tasks.iter().any(|task| of_log.iter().any(|thread| thread.name == task.name)) {
         return Ok(());
@@ -273,7 +273,7 @@ fn sized(system: System, notes: &mut Vec<String>) -> Result<System, Failure> {
     input::place(input::size_components(system, false, tell)?)
 }
 
-/// With the causes of late jobs where they are to be shown.
+/// The simulation as a source of the report, with the causes of late jobs if it `explains`.
 fn simulation(system: &System, duration: Span, seed: u64, explains: bool) -> Result<Source, Failure> {
     let definitions = Definitions::of(system);
     let header = Header::new(file::write(system), Some(seed), BackEnd::Sim, takt_sim::kinds(system));
@@ -335,7 +335,7 @@ fn as_run(mut system: System, path: &str, log: &Log) -> Result<(System, Option<S
     Ok((system, is_new.then(|| names.join(" and "))))
 }
 
-/// A controller that moved between two strategies of a node in a log: its guard is a mode that the System has not.
+/// The controller between two strategies of a node in a log. Its guard is a mode that the System lacks.
 struct Guarded {
     node: NodeId,
     calm: String,
@@ -361,13 +361,13 @@ impl Guarded {
         Some(Guarded { node, calm, guard: plain.to_owned(), strategy })
     }
 
-    /// The System with a switch to the guard. So no deadline is proven that only one of the two
-    /// strategies keeps.
-    fn both(&self, system: &System) -> System {
-        let mut both = system.clone();
+    /// The System with a switch to the guard, so that only deadlines are proven that both strategies
+    /// keep.
+    fn with_guard_mode(&self, system: &System) -> System {
+        let mut guarded = system.clone();
         let at = Time::ZERO.saturating_add(Span::FILE_MAX);
-        both.modes.push(Mode { node: self.node, at, strategy: self.strategy });
-        both
+        guarded.modes.push(Mode { node: self.node, at, strategy: self.strategy });
+        guarded
     }
 }
 

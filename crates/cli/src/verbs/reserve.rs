@@ -44,9 +44,9 @@ pub(crate) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     }
     if options.dry_run {
         if json {
-            print_json(&tell::dry(&plan, options))?;
+            print_json(&tell::dry_run_json(&plan, options))?;
         } else {
-            print(&tell::dry_text(&plan, options))?;
+            print(&tell::dry_run_text(&plan, options))?;
         }
         return Ok(Status::Yes);
     }
@@ -55,9 +55,9 @@ pub(crate) fn execute(options: &args::Reserve, json: bool) -> Outcome {
         note(format_args!("warning: {sentence}"));
     }
     if json {
-        print_json(&tell::answer(&plan, &held))?;
+        print_json(&tell::ended_json(&plan, &held))?;
     } else {
-        print(&tell::text(&plan, &held))?;
+        print(&tell::ended_text(&plan, &held))?;
     }
     Ok(held.status())
 }

@@ -19,7 +19,7 @@ use crate::adaptive::{self, Account, ControllerRequest, Residence};
 use crate::args;
 use crate::failure::{Failure, Outcome};
 use crate::input;
-use crate::numbers::{Silence, cell, late, numbers, of_chains, rank, sum_up};
+use crate::numbers::{Caveat, cell, late, numbers, of_chains, rank, sum_up};
 use crate::output::{Target, note, only_one, print, print_json};
 use crate::progress;
 use crate::recorded::Recorded;
@@ -49,14 +49,14 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
         (_, true) => Trace::Never,
         _ => Trace::WherePossible,
     };
-    let asked = options.adaptive.as_deref().map(|guard| ControllerRequest::new(&system, node, guard)).transpose()?;
+    let request = options.adaptive.as_deref().map(|guard| ControllerRequest::new(&system, node, guard)).transpose()?;
     let network = flows::network(&system, node, &options.flows)?;
-    if asked.is_some() && network.is_some() {
+    if request.is_some() && network.is_some() {
         return Err(Failure::cannot("--adaptive is for nodes without flows; leave it out"));
     }
-    let prepared = match (&asked, &network) {
+    let prepared = match (&request, &network) {
         (_, Some(network)) => prepare_node(&system, &run, network),
-        (Some(asked), None) => prepare_adaptive(&system, asked.strategy, &run, adaptive::law),
+        (Some(request), None) => prepare_adaptive(&system, request.strategy, &run, adaptive::law),
         (None, None) => prepare(&system, &run),
     };
     let prepared = prepared.map_err(|error| failure(&error))?;
@@ -76,14 +76,14 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
         note(format_args!("note: {sentence}"));
     }
     let noted = ready.prepared().notes().len();
-    let (mut stats, summary, stays) = record(ready, duration, options)?;
+    let (mut stats, summary, residence) = record(ready, duration, options)?;
     for task in &mut stats.tasks {
         let ran = summary.tasks.iter().find(|ran| ran.name == task.task);
         task.late = Some(ran.and_then(|ran| ran.late.clone()));
     }
-    let account = asked.zip(controlled).map(|(asked, (plan, law))| {
-        let lasted = summary.end.saturating_since(Time::ZERO);
-        Account::new(&asked, &plan, &law, stays.until(summary.end), lasted)
+    let account = request.zip(controlled).map(|(request, (plan, law))| {
+        let total = summary.end.saturating_since(Time::ZERO);
+        Account::new(&request, &plan, &law, residence.until(summary.end), total)
     });
     for sentence in summary.notes.iter().skip(noted) {
         note(format_args!("note: {sentence}"));
@@ -100,7 +100,7 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
         let late = late(&stats, rows);
         let flows = flows.as_ref().map_or_else(String::new, flows::Account::text);
         print(&if options.all {
-            let numbers = numbers(&stats, Silence::Plain, rows);
+            let numbers = numbers(&stats, Caveat::None, rows);
             let managers = managers(&summary);
             format!("{numbers}\n{}{adaptive}{}{managers}{flows}{late}", threads(&summary), stamps(&summary))
         } else {
@@ -144,8 +144,8 @@ fn record(ready: Ready, duration: Span, options: &args::Run) -> Result<(Stats, R
     };
     bar.finish_and_clear();
     let summary = result.map_err(|error| failure(&error))?;
-    let (recorder, stays) = sinks;
-    Ok((recorder.finish(summary.end)?, summary, stays))
+    let (recorder, residence) = sinks;
+    Ok((recorder.finish(summary.end)?, summary, residence))
 }
 
 fn brief(stats: &Stats, summary: &RunSummary) -> String {
@@ -177,7 +177,7 @@ fn brief(stats: &Stats, summary: &RunSummary) -> String {
     let chains = if chains.is_empty() { String::new() } else { format!("\n{}", chains.render("")) };
     let tasks =
         table.without_empty_columns().render_long(Rows::MostUnlessAll, "tasks", |row, _| rank(&stats.tasks[row]));
-    format!("{tasks}{chains}{}", sum_up(stats, Silence::Plain))
+    format!("{tasks}{chains}{}", sum_up(stats, Caveat::None))
 }
 
 fn threads(summary: &RunSummary) -> String {

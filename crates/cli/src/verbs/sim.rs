@@ -15,7 +15,7 @@ use crate::adaptive::{self, Account, ControllerRequest, Residence};
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input;
-use crate::numbers::{Silence, merged, numbers};
+use crate::numbers::{Caveat, merged, numbers};
 use crate::output::{Target, note, only_one, print, print_json, quoted};
 use crate::parallel::in_order;
 use crate::progress::{self, ProgressSink};
@@ -41,39 +41,39 @@ pub(crate) fn execute(options: &args::Sim, json: bool) -> Outcome {
     }
     let traffic = traffic(&system, options.delays.as_deref())?;
     let subject = subject(&system, node, options.adaptive.as_deref(), traffic)?;
-    let silence = match subject {
-        Subject::System(system, _) => silence(system, duration),
-        Subject::Adaptive(_) => Silence::NoProofAtAll,
+    let caveat = match subject {
+        Subject::System(system, _) => caveat(system, duration),
+        Subject::Adaptive(_) => Caveat::NoProof,
     };
     if runs > 1 {
-        let (all, stays, missed) = replicate(&subject, &sim, runs)?;
+        let (all, residence, missed) = replicate(&subject, &sim, runs)?;
         let first_missed = missed.map(|seed| FirstMissed { seed, command: command(options, duration, seed) });
-        let lasted = Span::from_ns(duration.as_ns().saturating_mul(runs.into()));
-        let account = subject.account(stays, lasted);
+        let total = Span::from_ns(duration.as_ns().saturating_mul(runs.into()));
+        let account = subject.account(residence, total);
         if json {
             let runs = Runs { numbers: &all, first_missed };
             print_json(&Answer { numbers: &runs, adaptive: account.as_ref() })?;
         } else {
             let told = |first: FirstMissed| format!("\nthe first run with a miss: {}\n", first.command);
-            let numbers = merged(&all, silence, Rows::Most);
+            let numbers = merged(&all, caveat, Rows::Most);
             print(&(numbers + &first_missed.map_or_else(String::new, told) + &text(account.as_ref())))?;
         }
         return Ok(verdict(&all.stats, options.fail_on_miss));
     }
-    let (stats, stays) = match &options.output {
+    let (stats, residence) = match &options.output {
         Some(target) => logged(&subject, &sim, target)?,
         None => {
             let collector =
                 Collector::new(&Definitions::of(subject.system()).about(node), takt_sim::kinds(subject.system()));
-            let (collector, stays) = subject.simulated(&sim, (collector, Residence::default()))?;
-            (collector.finish(end(&sim)), stays)
+            let (collector, residence) = subject.simulated(&sim, (collector, Residence::default()))?;
+            (collector.finish(end(&sim)), residence)
         }
     };
-    let account = subject.account(stays.until(end(&sim)), duration);
+    let account = subject.account(residence.until(end(&sim)), duration);
     if json {
         print_json(&Answer { numbers: &stats, adaptive: account.as_ref() })?;
     } else if !to_stdout {
-        print(&(numbers(&stats, silence, Rows::Most) + &text(account.as_ref())))?;
+        print(&(numbers(&stats, caveat, Rows::Most) + &text(account.as_ref())))?;
     }
     Ok(verdict(&stats, options.fail_on_miss))
 }
@@ -85,7 +85,7 @@ enum Subject<'a> {
 }
 
 struct Adapted {
-    asked: ControllerRequest,
+    request: ControllerRequest,
     plan: Plan,
     law: Adaptive,
     notes: Vec<String>,
@@ -104,10 +104,10 @@ fn subject<'a>(
     traffic: Traffic,
 ) -> Result<Subject<'a>, Failure> {
     let Some(guard) = guard else { return Ok(Subject::System(system, traffic)) };
-    let asked = ControllerRequest::new(system, node, guard)?;
-    // As many levels as a run could have at the most.
+    let request = ControllerRequest::new(system, node, guard)?;
+    // The most levels that a run can have.
     let limits = Limits { priorities: 1..=98, preemptive: true, ..Limits::default() };
-    let plan = Plan::compute_adaptive(system, asked.node, asked.strategy, &limits);
+    let plan = Plan::compute_adaptive(system, request.node, request.strategy, &limits);
     let (plan, lateness) = plan.map_err(|anomalies| {
         let status = if anomalies.are_input() { Failure::input } else { Failure::cannot };
         status(format!("--adaptive needs takt's own dispatcher, which cannot run this system:\n{anomalies}"))
@@ -126,7 +126,7 @@ fn subject<'a>(
     for sentence in &notes {
         note(format_args!("note: {sentence}"));
     }
-    Ok(Subject::Adaptive(Box::new(Adapted { asked, plan, law, notes })))
+    Ok(Subject::Adaptive(Box::new(Adapted { request, plan, law, notes })))
 }
 
 impl Subject<'_> {
@@ -165,12 +165,12 @@ impl Subject<'_> {
         Ok(sink)
     }
 
-    fn account(&self, stays: Residence, lasted: Span) -> Option<Account> {
+    fn account(&self, residence: Residence, total: Span) -> Option<Account> {
         match self {
             Subject::System(..) => None,
             Subject::Adaptive(adapted) => {
-                let Adapted { asked, plan, law, .. } = &**adapted;
-                Some(Account::new(asked, plan, law, stays, lasted))
+                let Adapted { request, plan, law, .. } = &**adapted;
+                Some(Account::new(request, plan, law, residence, total))
             }
         }
     }
@@ -215,8 +215,8 @@ fn command(options: &args::Sim, duration: Span, seed: u64) -> String {
     command + " -o missed.takt"
 }
 
-pub(crate) fn silence(system: &System, duration: Span) -> Silence {
-    if takt_report::is_no_proof(system, duration) { Silence::NoProof } else { Silence::Plain }
+pub(crate) fn caveat(system: &System, duration: Span) -> Caveat {
+    if takt_report::is_no_proof(system, duration) { Caveat::CheckProves } else { Caveat::None }
 }
 
 pub(crate) fn verdict(stats: &Stats, fail_on_miss: bool) -> Status {
@@ -258,9 +258,9 @@ fn logged(subject: &Subject<'_>, sim: &SimOptions, target: &Target) -> Result<(S
     let failed = |error| target.log_failure(error);
     let writer = Writer::new(target.open()?, &header, &definitions).map_err(failed)?;
     let collector = Collector::new(&definitions, takt_sim::kinds(subject.system()));
-    let ((writer, collector), stays) = subject.simulated(sim, ((writer, collector), Residence::default()))?;
+    let ((writer, collector), residence) = subject.simulated(sim, ((writer, collector), Residence::default()))?;
     writer.finish(end(sim)).map_err(failed)?;
-    Ok((collector.finish(end(sim)), stays))
+    Ok((collector.finish(end(sim)), residence))
 }
 
 fn failure(error: &SimError) -> Failure {
@@ -284,12 +284,12 @@ fn replicate(subject: &Subject<'_>, sim: &SimOptions, runs: u32) -> Result<(Merg
         let result = subject.simulate(&options, &mut sinks);
         result.map(|()| (sinks.0.finish(end(sim)), sinks.1.until(end(sim))))
     };
-    let (mut merged, mut all_stays) = (Replications::new(), Residence::default());
+    let (mut merged, mut all_residence) = (Replications::new(), Residence::default());
     let (mut done, mut missed) = (0, None);
     let outcome: Result<(), Failure> = in_order(runs, run, |result| {
-        let (stats, stays): (Stats, Residence) = result?;
+        let (stats, residence): (Stats, Residence) = result?;
         merged.add(&stats).map_err(Failure::trouble)?;
-        all_stays = all_stays.and(stays);
+        all_residence = all_residence.and(residence);
         missed = missed.or_else(|| has_missed(&stats).then(|| seed(done)));
         done += 1;
         bar.inc(1);
@@ -298,5 +298,5 @@ fn replicate(subject: &Subject<'_>, sim: &SimOptions, runs: u32) -> Result<(Merg
     bar.finish_and_clear();
     outcome?;
     let merged = merged.finish().ok_or_else(|| Failure::trouble("no run of --runs ended"))?;
-    Ok((merged, all_stays, missed))
+    Ok((merged, all_residence, missed))
 }

@@ -10,12 +10,12 @@ use takt_log::stats::{Collector, Distribution, InterruptStats, Point, Quantity, 
 use takt_log::{BackEnd, Definition, Event, Sink};
 use takt_model::{Span, Time};
 
-use super::sim::{has_failed, silence, verdict};
+use super::sim::{caveat, has_failed, verdict};
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input::{self, Log};
 use crate::live::Live;
-use crate::numbers::{Silence, causes, details, interrupt_word, interval, late, numbers};
+use crate::numbers::{Caveat, causes, details, interrupt_word, interval, late, numbers};
 use crate::output::{Target, note, print, print_json};
 use crate::serve::Server;
 use crate::table::Rows;
@@ -43,8 +43,8 @@ pub(crate) fn execute(options: &args::Stats, json: bool) -> Outcome {
         print_json(&stats)?;
     } else {
         let more = if options.all { details(&stats) } else { String::new() };
-        let (silence, rows) = (silence_of(&options.log, &log, &stats), Rows::unless(options.all));
-        print(&(numbers(&stats, silence, rows) + &late(&stats, rows) + &more))?;
+        let (caveat, rows) = (log_caveat(&options.log, &log, &stats), Rows::unless(options.all));
+        print(&(numbers(&stats, caveat, rows) + &late(&stats, rows) + &more))?;
     }
     Ok(whole)
 }
@@ -74,13 +74,13 @@ fn explained(path: &str, log: &mut Log) -> Result<Stats, Failure> {
     Ok(stats)
 }
 
-/// A run without a miss is what it is; a simulation may be taken for a proof.
-fn silence_of(path: &str, log: &Log, stats: &Stats) -> Silence {
+/// Only a simulation needs a caveat: somebody may take it for a proof.
+fn log_caveat(path: &str, log: &Log, stats: &Stats) -> Caveat {
     if log.header().back_end != BackEnd::Sim {
-        return Silence::Plain;
+        return Caveat::None;
     }
     let duration = Span::from_ns(stats.duration_ns);
-    input::system_of(path, log).map_or(Silence::NoProof, |system| silence(&system, duration))
+    input::system_of(path, log).map_or(Caveat::CheckProves, |system| caveat(&system, duration))
 }
 
 /// Keeps the requested tasks and interrupts only. They must exist.

@@ -19,8 +19,8 @@ use crate::failure::Failure;
 use crate::input;
 use crate::recorded::Recorded;
 
-/// So many places of damage are told one by one.
-const TOLD_MAX: usize = 10;
+/// The most places of damage that are described.
+const DAMAGES_MAX: usize = 10;
 
 #[derive(Serialize)]
 pub(super) struct Trace {
@@ -50,13 +50,13 @@ pub(super) struct Trace {
     pub(super) gaps: u64,
     /// SCHED_DEADLINE threads that yielded or used up their budgets; the trace does not say which.
     unclear_yields: usize,
-    /// Which of a folder's recordings it is, where there are several.
+    /// The name of the recording that is read, if a folder holds several.
     #[serde(skip)]
     chosen: String,
-    /// How the system calls' numbers were found out, where that is no certainty.
+    /// The warning that the ABI is a guess.
     #[serde(skip)]
     guess: Option<String>,
-    /// No switches are in it, so it tells of interrupts alone.
+    /// Whether the trace has no switches, and so interrupts only.
     #[serde(skip)]
     pub(super) interrupts_only: bool,
 }
@@ -136,7 +136,7 @@ impl Bytes {
 
 #[derive(Default)]
 struct FirstPass {
-    /// By the numbers of names.
+    /// The number of events by the id of their name.
     counts: Vec<u64>,
     cpus: u32,
     first: Option<Time>,
@@ -184,9 +184,9 @@ fn lines_behind_heading(bytes: &[u8]) -> Option<String> {
     ))
 }
 
-/// Why what is asked for cannot be told of a trace; `None`: it can. `text` has the bytes of a text, and `interrupts`
-/// says whether interrupts alone are asked for.
-fn untellable(
+/// Why a trace lacks the events that takt needs; `None`: it has them. `text` is the trace if it is a text. With
+/// `interrupts` a trace of interrupts alone suffices.
+fn reason_unusable(
     recording: &Recording<'_>,
     text: Option<&[u8]>,
     names: &BTreeMap<String, u64>,
@@ -228,7 +228,7 @@ fn untellable(
     ))
 }
 
-/// Chooses whose numbers of system calls to read with, and says why where that is no certainty.
+/// Chooses the ABI of the system calls. Returns a warning if the choice is uncertain.
 fn choose_abi(recording: &Recording<'_>, guess: &AbiGuess, rebuild: &mut Options) -> Option<String> {
     let machine = recording.machine();
     if !machine.is_empty() && guess.all() > 0 {
@@ -249,11 +249,11 @@ fn choose_abi(recording: &Recording<'_>, guess: &AbiGuess, rebuild: &mut Options
              {all} in which a thread slept fit; --abi names another"
         ));
     }
-    unfit(guess, chosen)
+    abi_warning(guess, chosen)
 }
 
-/// The warning if threads slept in no call of a machine that is there to sleep in.
-fn unfit(guess: &AbiGuess, abi: Abi) -> Option<String> {
+/// The warning if no call in which a thread slept is a waiting call of this ABI.
+fn abi_warning(guess: &AbiGuess, abi: Abi) -> Option<String> {
     let all = guess.all();
     (all > 0 && guess.fits(abi) == 0).then(|| {
         format!(
@@ -269,7 +269,7 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, Trace)
     let refused = |error: OpenError| Failure::input(format_args!("{}: {error}", input::shown(path)));
     // First pass: a log's head must list its possible kinds of event.
     let mut recording = bytes.open().map_err(refused)?;
-    let asks_for_abi = options.abi.is_none() && recording.abi().is_none() && !options.suspensions;
+    let guesses_abi = options.abi.is_none() && recording.abi().is_none() && !options.suspensions;
     let seen = FirstPass::of(&mut recording, !options.suspensions);
     let names = seen.names(&recording);
     let clock = Some(recording.clock().to_owned()).filter(|clock| !clock.is_empty());
@@ -278,7 +278,7 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, Trace)
         _ => None,
     };
     let for_interrupts = !options.irq.is_empty() || options.output.is_some();
-    if let Some(why) = untellable(&recording, text, &names, for_interrupts) {
+    if let Some(why) = reason_unusable(&recording, text, &names, for_interrupts) {
         return Err(Failure::input(format_args!("{}: {why}", input::shown(path))));
     }
     if recording.is_unitless() {
@@ -296,9 +296,9 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, Trace)
     let guess = match options.abi.map(Into::into).or_else(|| recording.abi()) {
         Some(abi) => {
             rebuild.abi = abi;
-            unfit(&seen.guess, abi)
+            abi_warning(&seen.guess, abi)
         }
-        None if asks_for_abi => choose_abi(&recording, &seen.guess, &mut rebuild),
+        None if guesses_abi => choose_abi(&recording, &seen.guess, &mut rebuild),
         None => None,
     };
     let has_calls = names.contains_key("sys_enter") && !rebuild.suspensions;
@@ -319,7 +319,7 @@ pub(super) fn read(path: &str, options: &args::Observe) -> Result<(Stats, Trace)
         Place::Line(line) => format!("line {line}: {}", damage.why),
         Place::Byte(byte) => format!("byte {byte}: {}", damage.why),
     }));
-    damages.truncate(TOLD_MAX);
+    damages.truncate(DAMAGES_MAX);
     let trace = Trace {
         form: match recording.form() {
             Form::Text => "text".to_owned(),

@@ -27,12 +27,12 @@ use crate::live::Live;
 use crate::progress;
 use crate::recorded::Recorded;
 
-/// How long a sweep waits for more.
-const SWEEP: Span = Span::from_ms(100);
+/// A sweep waits at most so long for events.
+const SWEEP_WAIT_MAX: Span = Span::from_ms(100);
 /// How long a command has to end once it was told to.
-const END_MAX: Span = Span::from_s(2);
-/// How often parameters of new SCHED_DEADLINE threads are asked for.
-const ASK: Span = Span::from_s(1);
+const COMMAND_END_MAX: Span = Span::from_s(2);
+/// The parameters of new SCHED_DEADLINE threads are read once in this period.
+const RESERVATION_POLL: Span = Span::from_s(1);
 /// New threads are listed and attached at most so often before events are read. Threads that attached
 /// threads start later are attached by the kernel.
 const ATTACHMENTS_MAX: u32 = 8;
@@ -138,8 +138,8 @@ struct Selection {
     events: Vec<Event>,
 }
 
-fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&PausedChild>) -> Result<Selection, Failure> {
-    // They are processes: their threads take their place.
+fn selection(options: &args::Observe, mut filter: Filter, command: Option<&PausedChild>) -> Result<Selection, Failure> {
+    // The filter holds processes until now, and from here on their threads.
     filter.pids.clear();
     let mut ids = members(options).collect::<Result<Vec<_>, Failure>>()?.concat();
     for tid in &options.tid {
@@ -158,7 +158,7 @@ fn wanted(options: &args::Observe, mut filter: Filter, command: Option<&PausedCh
     let only_interrupts = super::asks_for_interrupts(options);
     let mut events = if only_interrupts { Event::interrupts() } else { Event::usual(&Abi::NATIVE.calls()) };
     for event in events.iter_mut().filter(|event| event.system == "raw_syscalls") {
-        // Not takt's own, which reads without end.
+        // Without takt's own calls: each would cause the next one.
         let calls = event.filter.take().unwrap_or_default();
         event.filter = Some(format!("({calls}) && common_pid != {}", Tid::current().get()));
     }
@@ -229,23 +229,23 @@ pub(in crate::verbs) fn record(
     stop: &dyn Fn() -> Option<String>,
 ) -> Result<(Stats, Recording), Failure> {
     input::not_zero("--for", options.duration)?;
-    let held = held(&options.command)?;
-    // So that a machine full of ordinary work keeps neither the start nor the buffers waiting.
+    let paused = spawn_paused(&options.command)?;
+    // Ordinary work must delay neither the start nor the reading of buffers.
     let promoted = tracing::reading::promote();
     let mut rebuild = rebuild(options);
-    let wanted = wanted(options, rebuild.filter, held.as_ref())?;
-    let only_these = matches!(wanted.threads, Threads::These { .. });
-    let mut listed = wanted.filter.pids.clone();
+    let selection = selection(options, rebuild.filter, paused.as_ref())?;
+    let only_these = matches!(selection.threads, Threads::These { .. });
+    let mut listed = selection.filter.pids.clone();
     let recording = tracing::Options {
-        events: wanted.events,
-        threads: wanted.threads,
+        events: selection.events,
+        threads: selection.threads,
         buffer: options.buffer,
         ..tracing::Options::default()
     };
     let mut recorder = Recorder::prepare(&recording).map_err(|error| refused(&error))?;
     let mut raw = Raw::open(options, &recorder)?;
     let mut feed = feed(&recorder)?;
-    rebuild.filter = wanted.filter;
+    rebuild.filter = selection.filter;
     rebuild.monotonic = true;
     rebuild.cpus = cpus();
     rebuild.reservations =
@@ -254,7 +254,7 @@ pub(in crate::verbs) fn record(
     let recorded = recorder.descriptions().events.iter().map(|event| event.name.as_str());
     let header = Header::new(String::new(), None, BackEnd::Observe, kinds(recorded));
     let target = options.output.as_ref();
-    let mut sink = Recorded::limited(target, options.limit, &header, &rebuilder.definitions(), FLUSH, live)?;
+    let mut sink = Recorded::start_limited(target, options.limit, &header, &rebuilder.definitions(), FLUSH, live)?;
 
     let started = tracing::now();
     let cpu_before = takt_linux::clock::thread_cpu();
@@ -262,11 +262,11 @@ pub(in crate::verbs) fn record(
     let attach = |new: &[u32]| if only_these { recorder.add_threads(new) } else { Ok(()) };
     attach_new(&mut listed, || remaining_members(options), attach).map_err(|error| refused(&error))?;
     rebuilder.add_pids(listed);
-    let mut command = released(held, &options.command)?;
+    let mut command = release(paused, &options.command)?;
     let end = options.duration.map(|duration| started.saturating_add(duration));
     let bar =
         options.duration.map_or_else(ProgressBar::hidden, |duration| progress::bar("recording", duration.as_ns()));
-    let (mut asked, mut flushed) = (started, started);
+    let (mut polled, mut flushed) = (started, started);
     let mut status = None;
     let interrupted = loop {
         let now = tracing::now();
@@ -279,7 +279,7 @@ pub(in crate::verbs) fn record(
         if over || status.is_some() || interrupted.is_some() || sink.has_failed() || sink.full_at().is_some() {
             break interrupted;
         }
-        let wait = end.map_or(SWEEP, |end| SWEEP.min(end.saturating_since(now)));
+        let wait = end.map_or(SWEEP_WAIT_MAX, |end| SWEEP_WAIT_MAX.min(end.saturating_since(now)));
         let sweep = recorder.sweep(wait, &mut |cpu, pages| {
             raw.pages(cpu, pages);
             feed.pages(cpu, pages);
@@ -290,9 +290,9 @@ pub(in crate::verbs) fn record(
             flushed = now;
             sink.flush();
         }
-        if now >= asked.saturating_add(ASK) {
-            asked = now;
-            ask(&mut rebuilder, &mut sink);
+        if now >= polled.saturating_add(RESERVATION_POLL) {
+            polled = now;
+            update_reservations(&mut rebuilder, &mut sink);
         }
     };
     bar.finish_and_clear();
@@ -305,14 +305,14 @@ pub(in crate::verbs) fn record(
     let counts = counts.map_err(|error| refused(&error))?;
     drop(promoted);
     feed.finish(|event| rebuilder.event(event, &mut sink));
-    ask(&mut rebuilder, &mut sink);
+    update_reservations(&mut rebuilder, &mut sink);
     let cpu = takt_linux::clock::thread_cpu().saturating_sub(cpu_before);
     if let Some(child) = command.as_mut().filter(|_| status.is_none()) {
-        // It was told to by the same signal, or is told now.
-        process::end(child, END_MAX, &mut |_| {});
+        // It may have got the same signal as takt.
+        process::end(child, COMMAND_END_MAX, &mut |_| {});
     }
     let raw_cut = raw.finish()?;
-    // Not where somebody waits for the end.
+    // After an interruption somebody waits for the end.
     let cost = if interrupted.is_none() { tracing::cost(&recording).ok() } else { None };
     let limit_reached = sink.full_at().is_some();
     let stats = sink.finish(rebuilder.end())?;
@@ -372,25 +372,25 @@ fn reservation_of(class: &Class) -> Option<ReservationParams> {
     })
 }
 
-/// Asks for the parameters of SCHED_DEADLINE threads that have appeared.
-fn ask(rebuilder: &mut Rebuilder, sink: &mut Recorded) {
+/// Reads the parameters of new SCHED_DEADLINE threads.
+fn update_reservations(rebuilder: &mut Rebuilder, sink: &mut Recorded) {
     for pid in rebuilder.unknown_reservations() {
         let class = tracing::class_of(pid);
         rebuilder.set_reservation(pid, class.as_ref().and_then(reservation_of).unwrap_or_default(), sink);
     }
 }
 
-/// The command, not yet begun.
-fn held(command: &[String]) -> Result<Option<PausedChild>, Failure> {
+/// Starts the command, paused before its first instruction.
+fn spawn_paused(command: &[String]) -> Result<Option<PausedChild>, Failure> {
     let Some((program, arguments)) = command.split_first() else { return Ok(None) };
     let mut command = Command::new(program);
     command.args(arguments);
     PausedChild::spawn(command).map(Some).map_err(|error| not_started(program, &error))
 }
 
-fn released(held: Option<PausedChild>, command: &[String]) -> Result<Option<Child>, Failure> {
+fn release(paused: Option<PausedChild>, command: &[String]) -> Result<Option<Child>, Failure> {
     let program = command.first().map_or("", String::as_str);
-    held.map(PausedChild::release).transpose().map_err(|error| not_started(program, &error))
+    paused.map(PausedChild::release).transpose().map_err(|error| not_started(program, &error))
 }
 
 fn not_started(program: &str, error: &std::io::Error) -> Failure {

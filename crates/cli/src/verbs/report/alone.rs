@@ -9,7 +9,7 @@ use super::source;
 use crate::args;
 use crate::failure::{Failure, Outcome, Status};
 use crate::input::{self, Log};
-use crate::numbers::{Silence, numbers};
+use crate::numbers::{Caveat, numbers};
 use crate::output::{note, print, print_json, quoted};
 use crate::table::Rows;
 
@@ -39,7 +39,7 @@ pub(super) fn execute(options: &args::Report, log: &mut Log, json: bool) -> Outc
         print(&format!(
             "{}\nno model: {shown} carries no system, so nothing is proven or simulated; takt infer makes one \
              of what was seen\n\nThe page is in {}.\n",
-            numbers(&source.stats, Silence::Plain, Rows::Most),
+            numbers(&source.stats, Caveat::None, Rows::Most),
             options.output.0
         ))?;
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use takt_linux::Epoch;
 use takt_linux::guard::Guard;
-use takt_linux::paused::PausedChild as Waiting;
+use takt_linux::paused::PausedChild;
 use takt_linux::process::Identity;
 use takt_linux::signals::StopSignals;
 use takt_model::Span;
@@ -31,8 +31,8 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     let enough = jobs_for(options.probability);
     let until = options.observe.map_or(StopRule::Jobs { enough, most: LOOK_MAX }, StopRule::Time);
     let before = observe(thread, process, until, &mut child, &signals)?;
-    let target = still_there(thread, &before)?;
-    interrupted(&signals, child.is_some(), &before)?;
+    let target = target_now(thread, &before)?;
+    fail_if_interrupted(&signals, child.is_some(), &before)?;
     let sized = options.auto.then(|| size(&target, &before, options)).transpose()?;
     let request = match &sized {
         Some(sized) => request_of(options, sized.reserved.budget, sized.reserved.period),
@@ -41,7 +41,7 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     let deadline = sized.as_ref().map_or(request.deadline, |sized| sized.deadline);
     let mut plan = match plan_for(&request, vec![target.clone()]) {
         Ok(plan) => plan,
-        Err(error) => instead(options, &request, &target, &error)?,
+        Err(error) => limit_instead(options, &request, &target, &error)?,
     };
     for sentence in notes(&plan, &before, sized.as_ref()) {
         note(format_args!("note: {sentence}"));
@@ -49,13 +49,13 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
     let before_numbers = Numbers::of(&before, deadline);
     if options.dry_run {
         if json {
-            let mut answer = tell::dry(&plan, options);
+            let mut answer = tell::dry_run_json(&plan, options);
             answer["sized"] = sized.as_ref().map_or(Value::Null, describe_json);
             answer["before"] = before_numbers.json();
             print_json(&answer)?;
         } else {
             let found = sized.as_ref().map_or(String::new(), |sized| describe(&target, sized, plan.request.budget));
-            print(&format!("{found}{}", tell::dry_text(&plan, options)))?;
+            print(&format!("{found}{}", tell::dry_run_text(&plan, options)))?;
         }
         return Ok(Status::Yes);
     }
@@ -64,7 +64,7 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
         Err(error) if plan.request.budget == Budget::Group => return Err(refused(&error)),
         // Booked bandwidth is not always known before.
         Err(error) => {
-            plan = instead(options, &request, &target, &error)?;
+            plan = limit_instead(options, &request, &target, &error)?;
             for sentence in &plan.notes {
                 note(format_args!("note: {sentence}"));
             }
@@ -90,12 +90,12 @@ pub(super) fn execute(options: &args::Reserve, json: bool) -> Outcome {
         note(format_args!("warning: {sentence}"));
     }
     if json {
-        let mut answer = tell::answer(&plan, &held);
+        let mut answer = tell::ended_json(&plan, &held);
         answer["sized"] = sized.as_ref().map_or(Value::Null, describe_json);
         (answer["before"], answer["after"]) = (before_numbers.json(), after_numbers.json());
         print_json(&answer)?;
     } else {
-        print(&tell::text(&plan, &held))?;
+        print(&tell::ended_text(&plan, &held))?;
     }
     Ok(held.status())
 }
@@ -109,14 +109,14 @@ fn thread_to_reserve(options: &args::Reserve) -> Result<(Option<Running>, Identi
     let mut command = Command::new(program);
     command.args(arguments);
     let failed = |error| Failure::input(format_args!("cannot start {program}: {error}"));
-    let waiting = Waiting::spawn(command).map_err(failed)?;
-    let thread = Identity::of(waiting.id());
-    let child = Running(waiting.release().map_err(failed)?);
+    let paused = PausedChild::spawn(command).map_err(failed)?;
+    let thread = Identity::of(paused.id());
+    let child = Running(paused.release().map_err(failed)?);
     let thread = thread.ok_or_else(|| Failure::no(format_args!("{program} has ended at once")))?;
     Ok((Some(child), thread, thread.pid))
 }
 
-/// The one that runs already.
+/// The thread that the command line names.
 fn target_of(options: &args::Reserve) -> Result<Target, Failure> {
     let targets = if options.irq.is_empty() {
         let [id] = options.pid[..] else {
@@ -153,7 +153,7 @@ fn observe(
 }
 
 /// The thread as it is now: a command has its own name only after it has begun.
-fn still_there(thread: Identity, phase: &Phase) -> Result<Target, Failure> {
+fn target_now(thread: Identity, phase: &Phase) -> Result<Target, Failure> {
     let gone = || {
         Failure::no(format_args!(
             "thread {} ended after {}, before anything was reserved",
@@ -165,8 +165,8 @@ fn still_there(thread: Identity, phase: &Phase) -> Result<Target, Failure> {
     targets.into_iter().find(|target| target.thread == thread && thread.is_alive()).ok_or_else(gone)
 }
 
-/// A signal while nothing was reserved yet: nothing is.
-fn interrupted(signals: &StopSignals, has_child: bool, phase: &Phase) -> Result<(), Failure> {
+/// Fails after a signal, unless a command got it.
+fn fail_if_interrupted(signals: &StopSignals, has_child: bool, phase: &Phase) -> Result<(), Failure> {
     match signals.caught().filter(|_| !has_child) {
         Some(signal) => Err(Failure::no(format_args!(
             "interrupted by {signal} after {}, before anything was reserved",
@@ -183,7 +183,12 @@ fn size(target: &Target, before: &Phase, options: &args::Reserve) -> Result<Size
 }
 
 /// A control group for a thread that SCHED_DEADLINE cannot take, where the command line leaves that open.
-fn instead(options: &args::Reserve, request: &Request, target: &Target, error: &ReserveError) -> Result<Plan, Failure> {
+fn limit_instead(
+    options: &args::Reserve,
+    request: &Request,
+    target: &Target,
+    error: &ReserveError,
+) -> Result<Plan, Failure> {
     if !options.may_be_limited_instead() || !error.is_of_deadline_class() {
         return Err(refused(error));
     }

@@ -1,4 +1,4 @@
-//! From what was seen of a thread to a reservation, or to the reason why there is none. Pure.
+//! Sizes a reservation from the jobs that were seen of a thread, or tells why there is none. Pure.
 //!
 //! For the wanted probability p, takt seeks the least reservation, in hundredths of its period. In
 //! the long run at least the share p of the jobs is done within the deadline
@@ -42,14 +42,14 @@ pub(super) struct Guarantee {
 
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Sized {
-    /// Of the thread.
+    /// The thread's period.
     pub(super) period: Span,
     pub(super) deadline: Span,
     /// The usual lateness of releases.
     pub(super) jitter: Span,
     /// Releases that were later than usual.
     pub(super) late: u64,
-    /// The latest of all.
+    /// The lateness of the latest release.
     pub(super) latest: Span,
     /// Jobs whose execution was seen.
     pub(super) jobs: u64,
@@ -64,7 +64,8 @@ pub(super) struct Sized {
     pub(super) confidence: f64,
 }
 
-/// So many jobs can speak for that share; for all of them, as for 99 %.
+/// The number of jobs that suffice for a share of later jobs (see the head of this file). A share of
+/// one counts as 99 %.
 pub(super) fn jobs_for(probability: Probability) -> usize {
     let share = if probability == Probability::ONE { 0.99 } else { share_of(probability) };
     let mut enough = (0.05f64.ln() / share.ln()).ceil().clamp(JOBS_MIN, JOBS_MAX) as usize;
@@ -75,11 +76,11 @@ pub(super) fn jobs_for(probability: Probability) -> usize {
     enough
 }
 
-/// Fewer tell nothing of independence.
+/// The test of independence needs so many jobs.
 const JOBS_MIN: f64 = 60.0;
 const JOBS_MAX: f64 = 1e6;
 /// Releases later than this share of all releases are reported separately.
-const USUAL: f64 = 0.95;
+const USUAL_SHARE: f64 = 0.95;
 
 fn share_of(probability: Probability) -> f64 {
     f64::from(probability.billionths()) / 1e9
@@ -94,7 +95,7 @@ pub(super) fn judge(name: &str, phase: &Phase, want: &Guarantee) -> Result<Sized
         return Err(format!(
             "{name} did not release a job in {}: it slept, or it was late all the time and never did{}",
             time(phase.duration),
-            others(phase)
+            other_threads(phase)
         ));
     };
     let executions: Vec<u64> = phase.jobs.iter().filter_map(|job| job.exec).map(Span::as_ns).collect();
@@ -106,7 +107,7 @@ pub(super) fn judge(name: &str, phase: &Phase, want: &Guarantee) -> Result<Sized
             time(phase.duration),
             task.arrivals.kind.name(),
             task.arrivals.why,
-            others(phase)
+            other_threads(phase)
         ));
     };
     let enough = jobs_for(want.probability);
@@ -127,9 +128,9 @@ pub(super) fn judge(name: &str, phase: &Phase, want: &Guarantee) -> Result<Sized
     }
     let (jitter, late, latest) = lateness(task, phase);
     let deadline = want.deadline.unwrap_or(grid.period);
-    let room = deadline.saturating_sub(jitter);
-    let least = grid.period.saturating_sub(jitter);
-    if jitter > Span::from_ns(grid.period.as_ns() / 4) || room.is_zero() {
+    let time_left = deadline.saturating_sub(jitter);
+    let arrival_gap = grid.period.saturating_sub(jitter);
+    if jitter > Span::from_ns(grid.period.as_ns() / 4) || time_left.is_zero() {
         return Err(format!(
             "{name} comes every {}, but usually up to {} late, which leaves too little of its deadline of {}; \
              find the cause of the lateness (\"takt doctor\"), or give --runtime and --period",
@@ -138,14 +139,14 @@ pub(super) fn judge(name: &str, phase: &Phase, want: &Guarantee) -> Result<Sized
             time(deadline)
         ));
     }
-    let parts = least.as_ns().div_ceil(room.as_ns().max(1)).max(1);
-    let period = Span::from_ns((least.as_ns() / parts / 1000 * 1000).max(1000));
+    let parts = arrival_gap.as_ns().div_ceil(time_left.as_ns().max(1)).max(1);
+    let period = Span::from_ns((arrival_gap.as_ns() / parts / 1000 * 1000).max(1000));
     let quantum = Span::from_ns((period.as_ns() / 100 / 1000 * 1000).max(1000));
     let margin = want.margin.unwrap_or_else(|| Span::from_us(200).max(Span::from_ns(exec.max.as_ns() / 20)));
-    let independence = independent(&executions, quantum);
+    let independence = independence_of(&executions, quantum);
     let longest = want.probability == Probability::ONE || independence.is_doubtful();
     let probability = if longest { Probability::ONE } else { want.probability };
-    let reserved = size(&executions, least, room, period, quantum, margin, probability)
+    let reserved = size(&executions, arrival_gap, time_left, period, quantum, margin, probability)
         .map_err(|error| format!("{name}: {error}"))?;
     Ok(Sized {
         period: grid.period,
@@ -165,21 +166,21 @@ pub(super) fn judge(name: &str, phase: &Phase, want: &Guarantee) -> Result<Sized
 
 fn size(
     executions: &[u64],
-    least: Span,
-    room: Span,
+    arrival_gap: Span,
+    time_left: Span,
     period: Span,
     quantum: Span,
     margin: Span,
     probability: Probability,
 ) -> Result<Reserved, String> {
     let exec = Pmf::of_samples(executions).ok_or("no execution was seen")?;
-    let arrivals = Pmf::certain(least.as_ns());
+    let arrivals = Pmf::certain(arrival_gap.as_ns());
     let charge = Charge { job: margin, budget: Span::ZERO };
     let wanted = Requirements {
         exec: &exec,
         arrivals: &arrivals,
         period,
-        deadline: room,
+        deadline: time_left,
         probability,
         pending: None,
         quantum,
@@ -191,8 +192,8 @@ fn size(
     })
 }
 
-/// Whether executions depend on each other, in whole quanta: no more of them does the model know.
-fn independent(executions: &[u64], quantum: Span) -> Independence {
+/// Whether executions depend on each other. The model counts them in whole quanta.
+fn independence_of(executions: &[u64], quantum: Span) -> Independence {
     let quanta: Vec<u64> = executions.iter().map(|exec| exec.div_ceil(quantum.as_ns().max(1))).collect();
     Independence::of(&quanta)
 }
@@ -200,24 +201,24 @@ fn independent(executions: &[u64], quantum: Span) -> Independence {
 /// The usual lateness of releases after the grid, how many were later, and the largest.
 fn lateness(task: &InferredTask, phase: &Phase) -> (Span, u64, Span) {
     let mut late = Vec::with_capacity(phase.jobs.len());
-    let mut before: Option<Time> = None;
+    let mut previous_end: Option<Time> = None;
     for job in &phase.jobs {
-        // A job that waits for its predecessor is late by the predecessor's fault. A reservation
-        // mends this.
-        if before.is_some_and(|done| done <= job.arrival) {
+        // A job that waits for its predecessor does not count: a reservation prevents this.
+        if previous_end.is_some_and(|end| end <= job.arrival) {
             late.push(job.release.saturating_since(job.arrival));
         }
-        before = job.complete;
+        previous_end = job.complete;
     }
     late.sort_unstable();
-    let usual = late.get(((late.len() as f64 * USUAL).ceil() as usize).saturating_sub(1)).copied().unwrap_or_default();
+    let usual =
+        late.get(((late.len() as f64 * USUAL_SHARE).ceil() as usize).saturating_sub(1)).copied().unwrap_or_default();
     let latest = late.last().copied().unwrap_or_default();
     let grid = task.arrivals.grid.map_or(Span::ZERO, |grid| grid.typical_jitter);
     let jitter = grid.saturating_add(usual);
     (jitter, late.iter().filter(|late| **late > jitter).count() as u64, latest)
 }
 
-fn others(phase: &Phase) -> String {
+fn other_threads(phase: &Phase) -> String {
     let names: Vec<String> =
         phase.others.iter().take(8).map(|(name, period)| format!("{name} every {period}")).collect();
     if names.is_empty() {

@@ -9,36 +9,27 @@ use super::held::{EndCause, EndedReservation};
 use crate::args;
 use crate::table::{Table, time};
 
-/// `12ms every 40ms (30.0 % of a CPU)`, and the deadline where it is another.
-fn what(request: &Request) -> String {
+/// `12ms every 40ms (30.0 % of a CPU)`, and the deadline if it differs from the period.
+fn describe(request: &Request) -> String {
+    let Request { runtime, period, deadline, .. } = request;
+    let percent = 100.0 * request.share();
     if request.budget == Budget::Group {
-        return format!(
-            "at most {} every {} ({:.1} % of a CPU)",
-            request.runtime,
-            request.period,
-            100.0 * request.share()
-        );
+        return format!("at most {runtime} every {period} ({percent:.1} % of a CPU)");
     }
-    let deadline =
-        if request.deadline == request.period { String::new() } else { format!(" within {}", request.deadline) };
+    let deadline = if deadline == period { String::new() } else { format!(" within {deadline}") };
     let reclaim = if request.reclaim { ", and what others leave" } else { "" };
-    format!(
-        "{}{deadline} every {} ({:.1} % of a CPU){reclaim}",
-        request.runtime,
-        request.period,
-        100.0 * request.share()
-    )
+    format!("{runtime}{deadline} every {period} ({percent:.1} % of a CPU){reclaim}")
 }
 
 pub(super) fn reserved(target: &Target, request: &Request) -> String {
-    format!("{} ({}) has {}", target.name, target.thread.pid, what(request))
+    format!("{} ({}) has {}", target.name, target.thread.pid, describe(request))
 }
 
 fn share(bandwidth: u64) -> f64 {
     bandwidth as f64 / f64::from(1 << 20)
 }
 
-fn room(plan: &Plan) -> Value {
+fn room_json(plan: &Plan) -> Value {
     let Some(room) = &plan.facts.room else { return Value::Null };
     json!({
         "cpus": room.cpus,
@@ -59,25 +50,25 @@ pub(super) fn request(plan: &Plan) -> Value {
     })
 }
 
-fn thread(target: &Target) -> Value {
+fn thread_json(target: &Target) -> Value {
     json!({
         "thread": target.name, "id": target.thread.pid, "process": target.process, "class": target.class.describe(),
     })
 }
 
-pub(super) fn dry(plan: &Plan, options: &args::Reserve) -> Value {
+pub(super) fn dry_run_json(plan: &Plan, options: &args::Reserve) -> Value {
     json!({
         "dry_run": true,
         "reservation": request(plan),
-        "threads": plan.threads.iter().map(thread).collect::<Vec<_>>(),
+        "threads": plan.threads.iter().map(thread_json).collect::<Vec<_>>(),
         "command": options.command,
-        "room": room(plan),
+        "room": room_json(plan),
         "left": plan.left().map(share),
         "notes": plan.notes,
     })
 }
 
-pub(super) fn dry_text(plan: &Plan, options: &args::Reserve) -> String {
+pub(super) fn dry_run_text(plan: &Plan, options: &args::Reserve) -> String {
     let mut text = String::new();
     for target in &plan.threads {
         let now = target.class.describe();
@@ -85,11 +76,11 @@ pub(super) fn dry_text(plan: &Plan, options: &args::Reserve) -> String {
             "{} ({}), now {now}, would have {}\n",
             target.name,
             target.thread.pid,
-            what(&plan.request)
+            describe(&plan.request)
         ));
     }
     if let Some(program) = options.command.first() {
-        text.push_str(&format!("{program} would begin with {}\n", what(&plan.request)));
+        text.push_str(&format!("{program} would begin with {}\n", describe(&plan.request)));
     }
     match plan.left() {
         None if plan.request.budget == Budget::Group => {
@@ -106,9 +97,9 @@ pub(super) fn dry_text(plan: &Plan, options: &args::Reserve) -> String {
     text
 }
 
-pub(super) fn answer(plan: &Plan, held: &EndedReservation) -> Value {
+pub(super) fn ended_json(plan: &Plan, held: &EndedReservation) -> Value {
     let threads = held.threads.iter().zip(&held.returned).map(|(target, returned)| {
-        let mut entry = thread(target);
+        let mut entry = thread_json(target);
         entry["after"] = json!(returned.outcome.name());
         entry["throttled"] = throttled_json(plan, returned);
         entry["now"] = match &returned.outcome {
@@ -127,12 +118,12 @@ pub(super) fn answer(plan: &Plan, held: &EndedReservation) -> Value {
         "command_status": held.command.and_then(|status| status.code()),
         "command_signal": held.command.and_then(|status| status.signal()),
         "leaked": held.leaked.map(share),
-        "room": room(plan),
+        "room": room_json(plan),
         "notes": plan.notes,
     })
 }
 
-/// How often a control group's budget was used up; null where it does not tell, and of SCHED_DEADLINE.
+/// How often a control group's budget was used up; null if this is unknown, and for SCHED_DEADLINE.
 fn throttled_json(plan: &Plan, returned: &Returned) -> Value {
     let Some(throttled) = returned.throttled.filter(|_| plan.request.budget == Budget::Group) else {
         return Value::Null;
@@ -140,8 +131,7 @@ fn throttled_json(plan: &Plan, returned: &Returned) -> Value {
     json!({"periods": throttled.periods, "throttled": throttled.throttled, "time_ns": throttled.time.as_ns()})
 }
 
-/// Of control groups.
-fn limited(plan: &Plan, held: &EndedReservation) -> String {
+fn group_ended_text(plan: &Plan, held: &EndedReservation) -> String {
     let mut table = Table::new(&["THREAD", "ID", "AT MOST", "PERIOD", "CLASS", "PERIODS", "USED UP", "WAITED", "NOW"]);
     for (target, returned) in held.threads.iter().zip(&held.returned) {
         let told = returned.throttled;
@@ -151,7 +141,7 @@ fn limited(plan: &Plan, held: &EndedReservation) -> String {
             target.thread.pid.to_string(),
             time(plan.request.runtime),
             time(plan.request.period),
-            before(&target.class),
+            class_name(&target.class),
             or_not(told.map(|told| told.periods.to_string())),
             or_not(told.map(|told| told.throttled.to_string())),
             or_not(told.map(|told| time(told.time))),
@@ -161,9 +151,9 @@ fn limited(plan: &Plan, held: &EndedReservation) -> String {
     format!("{}\nlimited for {}\n", table.render(""), time(held.duration))
 }
 
-pub(super) fn text(plan: &Plan, held: &EndedReservation) -> String {
+pub(super) fn ended_text(plan: &Plan, held: &EndedReservation) -> String {
     if plan.request.budget == Budget::Group {
-        return limited(plan, held);
+        return group_ended_text(plan, held);
     }
     let mut table = Table::new(&["THREAD", "ID", "RUNTIME", "DEADLINE", "PERIOD", "BEFORE", "NOW"]);
     for (target, returned) in held.threads.iter().zip(&held.returned) {
@@ -173,7 +163,7 @@ pub(super) fn text(plan: &Plan, held: &EndedReservation) -> String {
             time(plan.request.runtime),
             time(plan.request.deadline),
             time(plan.request.period),
-            before(&target.class),
+            class_name(&target.class),
             returned.outcome.describe(),
         ]);
     }
@@ -184,7 +174,7 @@ pub(super) fn text(plan: &Plan, held: &EndedReservation) -> String {
     format!("{}\nreserved for {}{back}\n", table.render(""), time(held.duration))
 }
 
-fn before(class: &Class) -> String {
+fn class_name(class: &Class) -> String {
     match class {
         Class::Fifo { priority } => format!("SCHED_FIFO {priority}"),
         Class::RoundRobin { priority } => format!("SCHED_RR {priority}"),
