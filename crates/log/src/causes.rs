@@ -26,12 +26,12 @@
 //! returns `None` if a log does not have the activity of CPUs.
 
 mod chains;
-mod course;
 mod found;
 mod messages;
 mod own_time;
 mod rules;
 mod supply;
+mod timeline;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -40,17 +40,16 @@ use takt_model::{Span, TaskId, Time};
 use crate::definitions::{Definition, Definitions, ThreadKind};
 use crate::event::{CancelCause, Event, JobKey, Sink};
 use chains::{Finished, less};
-use course::{Activity, Course, EndedJob, Names, Stop};
 pub use found::{Cause, CpuActivity, CpuInterval, Disturbance, Late, Worst};
 use found::{Name, Sum, Tally};
 use messages::{Arrivals, MessageDelay};
 pub use rules::{Importance, Rules, TaskRule};
 use supply::Supply;
+use timeline::{Activity, JobRecord, Names, Suspension, Timeline};
 
-/// With more jobs of a CPU waiting, it is not computed which of them were late by load.
+/// With more pending jobs it is unknown which late jobs were late by load.
 const WAITING_MAX: usize = 4096;
-/// The most parts of a job's course to keep, for a job without a CPU of its own. The older parts of
-/// a longer course are unknown.
+/// The most states to keep of a job without a CPU of its own. Older states are unknown.
 const PARTS_MAX: usize = 1024;
 
 /// A [`Sink`] that finds out why jobs were late.
@@ -64,14 +63,14 @@ pub struct Causes {
     /// Jobs that are released and have not ended.
     pending: BTreeMap<JobKey, Pending>,
     tallies: BTreeMap<TaskId, Tally>,
-    /// By stream: which mode holds.
+    /// The current mode by stream.
     modes: BTreeMap<u32, u32>,
     /// By task, where they are wanted: the jobs with the longest responses.
     worst: Option<BTreeMap<TaskId, Worst>>,
     /// For the pictures of these jobs.
     names: Names,
     /// The cause of a task's last late job that was not late by load.
-    before: BTreeMap<TaskId, Cause>,
+    last_causes: BTreeMap<TaskId, Cause>,
     /// By task: its last jobs, if others follow them.
     finished: BTreeMap<TaskId, VecDeque<Finished>>,
     /// Messages that have come, and whose jobs are not released yet.
@@ -79,9 +78,9 @@ pub struct Causes {
     supply: Supply,
 }
 
-/// The order of a job on its CPU: a level, the most important first, and an order within it.
-/// Smaller or equal places go before.
-type Place = (u32, u64);
+/// A job's priority on its CPU: a level, and the order within the level. Smaller is more important;
+/// jobs of a smaller or equal priority go before.
+type Priority = (u32, u64);
 
 /// The level of demoted jobs: below all.
 const DEMOTED: u32 = u32::MAX;
@@ -90,10 +89,10 @@ const DEMOTED: u32 = u32::MAX;
 struct Pending {
     stream: u32,
     arrival: Time,
-    /// When it would have come had nothing been disturbed: a source's at its release or when its
-    /// jitter is over, a follower's when its predecessors would have ended.
+    /// When it would have come without any disturbance. A source comes at its release or at the end
+    /// of its jitter. A follower comes when its predecessors would have ended.
     due: Time,
-    /// Why it came later than that, and by how much.
+    /// Why it came after `due`, and by how much.
     delayed: Option<(Cause, Span)>,
     /// When it came.
     begins: Time,
@@ -105,7 +104,7 @@ struct Pending {
     /// It was late before it started, and goes after all others.
     demoted: bool,
     started: bool,
-    /// How long it had CPUs, until the last turn.
+    /// Its CPU time until the present turn.
     ran: Span,
     state: State,
     since: Time,
@@ -116,21 +115,21 @@ struct Pending {
 #[derive(Default)]
 struct Busy {
     sum: Sum,
-    /// When the job would have ended without disturbances; `None` where too much is forgotten.
+    /// When the job would have ended without disturbances; `None` if records are missing.
     undisturbed: Option<Time>,
-    /// Why a job that went before it followed its predecessor late, and by how much.
-    elsewhere: Option<(Cause, Span)>,
+    /// The longest delay of a more important job by its predecessor, with the cause.
+    inherited: Option<(Cause, Span)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// Wants a CPU; while that lasts nobody knows which.
+    /// Ready. The CPU is known once the job gets it.
     Waits(Option<u32>),
-    /// Waits, and its server has used up its budget, or a server around that.
+    /// Ready, but a server around it has used up its budget.
     NoBudget,
     Runs(u32),
-    /// Left a CPU and wants none, or may not have one: which of the two the next event tells.
-    Off(u32),
+    /// Off this CPU, blocked or throttled. The next event shows which.
+    OffCpu(u32),
     Throttled,
     Blocked,
 }
@@ -143,11 +142,11 @@ struct Cpu {
     interrupts: Vec<u32>,
     /// When the last turn began.
     since: Time,
-    course: Course,
+    timeline: Timeline,
 }
 
 impl Causes {
-    /// For a log with these definitions; `rules` say who goes before whom.
+    /// For a log with these definitions. The `rules` order its jobs.
     #[must_use]
     pub fn new(rules: Rules, definitions: &Definitions) -> Causes {
         let mut causes = Causes {
@@ -160,16 +159,17 @@ impl Causes {
             modes: BTreeMap::new(),
             worst: None,
             names: Names::default(),
-            before: BTreeMap::new(),
+            last_causes: BTreeMap::new(),
             finished: BTreeMap::new(),
             arrivals: Arrivals::default(),
             supply: Supply::default(),
         };
-        causes.look_for_deadlines();
+        causes.update_can_be_late();
         causes
     }
 
-    /// Keeps of each task what its CPU did during the job with the longest response, late or not.
+    /// Also keeps, for each task, the activity of the CPU during the job with the longest response,
+    /// late or not.
     #[must_use]
     pub fn with_worst(mut self) -> Causes {
         self.worst = Some(BTreeMap::new());
@@ -179,8 +179,8 @@ impl Causes {
         self
     }
 
-    /// The causes of the late jobs that ended since the last cut, of each task with a deadline.
-    /// `None` if the log does not tell what CPUs did.
+    /// The causes of the late jobs that ended since the last cut, for each task with a deadline.
+    /// `None` if the log does not have the activity of CPUs.
     #[must_use]
     pub fn cut(&mut self) -> Option<BTreeMap<TaskId, Late>> {
         if !self.rules.is_known() {
@@ -193,8 +193,8 @@ impl Causes {
         Some(timed.map(|id| (id, tallies.remove(&id).unwrap_or_default().into_late(name))).collect())
     }
 
-    /// The log ends at `end`: of each task with a deadline what its late jobs were late for, by
-    /// task. `None` where the log does not tell what CPUs did.
+    /// Ends the log at `end`. Returns the causes of late jobs, for each task with a deadline. `None`
+    /// if the log does not have the activity of CPUs.
     #[must_use]
     pub fn finish(mut self, end: Time) -> Option<BTreeMap<TaskId, Late>> {
         self.finish_tasks(end)
@@ -222,7 +222,7 @@ impl Causes {
         self.cut()
     }
 
-    fn look_for_deadlines(&mut self) {
+    fn update_can_be_late(&mut self) {
         self.can_be_late = self.worst.is_some() || self.definitions.tasks.iter().any(|task| task.deadline.is_some());
         self.can_be_late &= self.rules.is_known();
     }
@@ -236,8 +236,8 @@ impl Causes {
         self.rules.task(task)?.wcet
     }
 
-    /// A job's place among those of its CPU, by the mode that holds.
-    fn place(&self, job: JobKey, pending: &Pending) -> Option<Place> {
+    /// A job's priority on its CPU in the current mode.
+    fn priority(&self, job: JobKey, pending: &Pending) -> Option<Priority> {
         let mode = self.modes.get(&pending.stream).copied().unwrap_or(0);
         let importance = self.rules.task(job.task)?.importance(mode)?;
         if pending.demoted {
@@ -251,16 +251,12 @@ impl Causes {
         Some((importance.level, order))
     }
 
-    /// The CPU that a task is bound to, where its jobs have places.
+    /// The CPU that a task is bound to, if its jobs have priorities.
     fn own_cpu(&self, job: JobKey, stream: u32) -> Option<(u32, u32)> {
         let rule = self.rules.task(job.task)?;
         let mode = self.modes.get(&stream).copied().unwrap_or(0);
         rule.importance(mode)?;
         Some((stream, rule.cpu?))
-    }
-
-    fn demotes(&self, task: TaskId, mode: u32) -> bool {
-        self.rules.task(task).and_then(|rule| rule.importance(mode)).is_some_and(|importance| importance.demotes)
     }
 
     fn cpu(&mut self, stream: u32, cpu: u32) -> &mut Cpu {
@@ -274,12 +270,12 @@ impl Causes {
 impl Sink for Causes {
     fn event(&mut self, stream: u32, now: Time, event: &Event) {
         if self.can_be_late {
-            self.heard(stream, now, event);
+            self.process(stream, now, event);
         }
     }
 
     fn define(&mut self, _stream: u32, _now: Time, definition: &Definition) {
-        // One whose number leaves a gap is none.
+        // A definition whose number leaves a gap is ignored.
         let _ = self.definitions.apply(definition.clone());
         if let Definition::Thread(thread, def) = definition
             && self.worst.is_some()
@@ -287,7 +283,7 @@ impl Sink for Causes {
             // If it has a CPU now, it got the name within this turn.
             let name = self.names.set(*thread, &def.name);
             for here in self.cpus.values_mut() {
-                here.course.rename_last(*thread, name);
+                here.timeline.rename_last(*thread, name);
                 if let Activity::Thread(of, current) = &mut here.activity
                     && of == thread
                 {
@@ -296,7 +292,7 @@ impl Sink for Causes {
             }
         }
         if matches!(definition, Definition::Task(..)) && !self.can_be_late {
-            self.look_for_deadlines();
+            self.update_can_be_late();
         }
     }
 
@@ -307,7 +303,7 @@ impl Sink for Causes {
 
 /// Events of jobs.
 impl Causes {
-    fn heard(&mut self, stream: u32, now: Time, event: &Event) {
+    fn process(&mut self, stream: u32, now: Time, event: &Event) {
         match *event {
             Event::Release { job, arrival, parent } => {
                 let jitter = self.rules.task(job.task).map_or(Span::ZERO, |rule| rule.jitter);
@@ -319,7 +315,7 @@ impl Causes {
                     (None, None) => now.min(arrival.saturating_add(jitter)),
                 };
                 let (due, delayed) = match (parent, message_delay) {
-                    (_, Some(way)) => (less(begins, way.total()), way.delays().max_by_key(|(_, span)| *span)),
+                    (_, Some(delay)) => (less(begins, delay.total()), delay.delays().max_by_key(|(_, span)| *span)),
                     (Some(parent), None) => self.due_after(job, parent.origin, begins),
                     (None, None) => (begins, None),
                 };
@@ -335,26 +331,26 @@ impl Causes {
                     demoted: false,
                     started: false,
                     ran: Span::ZERO,
-                    state: self.waiting(job),
+                    state: self.waiting_state(job),
                     since: if message_delay.is_some() { now } else { arrival },
                     parts: VecDeque::new(),
                 };
                 self.pending.insert(job, pending);
             }
             Event::Start { job, cpu } => {
-                self.forget_before(job);
+                self.forget_earlier_jobs(job);
                 self.run(stream, now, job, cpu);
             }
             Event::Resume { job, cpu } => self.run(stream, now, job, cpu),
-            Event::Preempt { job, cpu } => self.stop(stream, now, job, cpu, self.waiting(job)),
-            Event::Block { job, cpu } => self.stop(stream, now, job, cpu, State::Off(cpu)),
+            Event::Preempt { job, cpu } => self.lose_cpu(stream, now, job, cpu, self.waiting_state(job)),
+            Event::Block { job, cpu } => self.lose_cpu(stream, now, job, cpu, State::OffCpu(cpu)),
             Event::Wake { job } => {
-                if let Some(State::Off(_)) = self.pending.get(&job).map(|pending| pending.state) {
-                    self.become_state(now, job, State::Blocked, self.waiting(job));
+                if let Some(State::OffCpu(_)) = self.pending.get(&job).map(|pending| pending.state) {
+                    self.change_state(now, job, State::Blocked, self.waiting_state(job));
                 }
             }
             Event::Complete { job, cpu } => {
-                self.forget_before(job);
+                self.forget_earlier_jobs(job);
                 self.end(stream, now, job, None);
                 let after = match () {
                     () if self.rules.is_simulated() => Activity::Idle,
@@ -375,14 +371,14 @@ impl Causes {
                 }
             }
             Event::Miss { job } => self.miss(now, job),
-            Event::ModeChange { mode } => self.adopt(stream, now, mode),
+            Event::ModeChange { mode } => self.change_mode(stream, now, mode),
             Event::Occupy { cpu, thread } => {
                 let activity = match thread {
                     None => Activity::Idle,
                     Some(thread) if self.kind(thread) == ThreadKind::Takt => Activity::Takt,
                     Some(thread) => Activity::Thread(thread, self.names.of(thread)),
                 };
-                self.hold(stream, now, cpu, activity);
+                self.set_activity(stream, now, cpu, activity);
             }
             Event::IrqEnter { irq, cpu } => self.interrupt(stream, now, cpu, |all| all.push(irq)),
             Event::IrqExit { irq, cpu } => self.interrupt(stream, now, cpu, |all| {
@@ -392,19 +388,19 @@ impl Causes {
             }),
             Event::Steal { cpu, span, within } => {
                 let from = Time::from_ns(now.as_ns().saturating_sub(within.as_ns()));
-                self.cpu(stream, cpu).course.steal(from, now, span);
+                self.cpu(stream, cpu).timeline.add_stolen(from, now, span);
             }
             Event::Lost { .. } => {
                 let cpus: Vec<u32> = self.cpus.keys().filter(|(of, _)| *of == stream).map(|(_, cpu)| *cpu).collect();
                 for cpu in cpus {
                     self.interrupt(stream, now, cpu, Vec::clear);
-                    self.hold(stream, now, cpu, Activity::Unknown);
+                    self.set_activity(stream, now, cpu, Activity::Unknown);
                 }
             }
-            Event::Exhaust { server } => self.use_up(now, server),
+            Event::Exhaust { server } => self.exhaust_server(now, server),
             Event::ServerIdle { server } => self.server_idle(now, server),
             Event::Replenish { server, .. } => self.replenish(now, server),
-            Event::Arrive { job, .. } if self.rules.is_sender(job.task) => self.arrivals.came(job, now),
+            Event::Arrive { job, .. } if self.rules.is_sender(job.task) => self.arrivals.add(job, now),
             Event::Gap { .. }
             | Event::Migrate { .. }
             | Event::Charge { .. }
@@ -425,36 +421,36 @@ impl Causes {
     fn run(&mut self, stream: u32, now: Time, job: JobKey, cpu: u32) {
         let Some(pending) = self.pending.get_mut(&job) else {
             // The job on this CPU is unknown.
-            return self.hold(stream, now, cpu, Activity::Unknown);
+            return self.set_activity(stream, now, cpu, Activity::Unknown);
         };
         pending.started = true;
         let was = match pending.state {
             // The job did not report that it waits, so the kernel stopped it.
-            State::Off(_) => State::Throttled,
+            State::OffCpu(_) => State::Throttled,
             State::Waits(_) => State::Waits(Some(cpu)),
             other => other,
         };
-        self.become_state(now, job, was, State::Runs(cpu));
-        self.hold(stream, now, cpu, Activity::Job(job, (0, 0)));
+        self.change_state(now, job, was, State::Runs(cpu));
+        self.set_activity(stream, now, cpu, Activity::Job(job, (0, 0)));
     }
 
-    fn stop(&mut self, stream: u32, now: Time, job: JobKey, cpu: u32, state: State) {
+    fn lose_cpu(&mut self, stream: u32, now: Time, job: JobKey, cpu: u32, state: State) {
         if let Some(was) = self.pending.get(&job).map(|pending| pending.state) {
-            self.become_state(now, job, was, state);
+            self.change_state(now, job, was, state);
         }
         let after = if self.rules.is_simulated() { Activity::Idle } else { Activity::Unknown };
         self.leave(stream, now, job, cpu, after);
     }
 
-    /// A job has a CPU no more, if it had it.
+    /// The CPU does `after` from now on, if it had this job.
     fn leave(&mut self, stream: u32, now: Time, job: JobKey, cpu: u32, after: Activity) {
         if matches!(self.cpu(stream, cpu).activity, Activity::Job(on, _) if on == job) {
-            self.hold(stream, now, cpu, after);
+            self.set_activity(stream, now, cpu, after);
         }
     }
 
-    /// A job did this until now, and does that from now on.
-    fn become_state(&mut self, now: Time, job: JobKey, was: State, is: State) {
+    /// Ends a job's state `was`, and begins its state `is`.
+    fn change_state(&mut self, now: Time, job: JobKey, was: State, is: State) {
         let Some(pending) = self.pending.get_mut(&job) else { return };
         let stream = pending.stream;
         let part = (pending.since.min(now), now, was);
@@ -474,21 +470,21 @@ impl Causes {
             State::Blocked => Cause::Blocked,
             _ => return,
         };
-        let Some(place) = self.pending.get(&job).and_then(|pending| self.place(job, pending)) else { return };
+        let Some(priority) = self.pending.get(&job).and_then(|pending| self.priority(job, pending)) else { return };
         let (from, to, _) = part;
-        self.cpu(stream, cpu).course.stop(Stop { from, to, place, cause });
+        self.cpu(stream, cpu).timeline.add_suspension(Suspension { from, to, priority, cause });
     }
 
     fn interrupt(&mut self, stream: u32, now: Time, cpu: u32, change: impl FnOnce(&mut Vec<u32>)) {
-        self.settle_turn(stream, now, cpu);
+        self.account_turn(stream, now, cpu);
         let here = self.cpu(stream, cpu);
         change(&mut here.interrupts);
         let activity = here.interrupts.last().map_or(here.activity, |irq| Activity::Interrupt(*irq));
-        here.course.turn(now, activity);
+        here.timeline.begin_turn(now, activity);
     }
 
-    /// The turn before `now` is over: what its job did beyond its WCET is told.
-    fn settle_turn(&mut self, stream: u32, now: Time, cpu: u32) {
+    /// Adds the time since the last call to the CPU's job, and records its overrun.
+    fn account_turn(&mut self, stream: u32, now: Time, cpu: u32) {
         let here = self.cpu(stream, cpu);
         let now = now.max(here.since);
         let (activity, since, interrupted) = (here.activity, here.since, !here.interrupts.is_empty());
@@ -502,44 +498,44 @@ impl Causes {
         let within = wcet.saturating_sub(pending.ran);
         pending.ran = pending.ran.saturating_add(now.saturating_since(since));
         if pending.ran > wcet {
-            self.cpu(stream, cpu).course.turn(since.saturating_add(within), Activity::Beyond(job));
+            self.cpu(stream, cpu).timeline.begin_turn(since.saturating_add(within), Activity::Overrun(job));
         }
     }
 
-    /// The CPU does this from now on.
-    fn hold(&mut self, stream: u32, now: Time, cpu: u32, activity: Activity) {
-        self.settle_turn(stream, now, cpu);
+    /// Begins a turn of the CPU.
+    fn set_activity(&mut self, stream: u32, now: Time, cpu: u32, activity: Activity) {
+        self.account_turn(stream, now, cpu);
         let activity = match activity {
             Activity::Job(job, _) => {
-                let place = self.pending.get(&job).and_then(|pending| self.place(job, pending));
-                Activity::Job(job, place.unwrap_or((0, 0)))
+                let priority = self.pending.get(&job).and_then(|pending| self.priority(job, pending));
+                Activity::Job(job, priority.unwrap_or((0, 0)))
             }
             other => other,
         };
         let here = self.cpu(stream, cpu);
         here.activity = activity;
-        // No CPU goes to another thread within a handler: one whose end is missing is over.
+        // A CPU switches threads outside of handlers only. So a handler without an end is over.
         here.interrupts.clear();
         let now = now.max(here.since);
-        let had = here.course.last_of_no_time(now);
-        here.course.turn(now, activity);
-        if let Some(last) = had.filter(|_| matches!(activity, Activity::Job(..) | Activity::Takt)) {
-            self.had_it_last(stream, cpu, last);
+        let switched_from = here.timeline.empty_last_turn(now);
+        here.timeline.begin_turn(now, activity);
+        if let Some(last) = switched_from.filter(|_| matches!(activity, Activity::Job(..) | Activity::Takt)) {
+            self.relabel_previous_holder(stream, cpu, last);
         }
     }
 
-    /// The holder of the CPU just before a job got it. `run` does not record switches among other
-    /// threads, so their start times are unknown.
-    fn had_it_last(&mut self, stream: u32, cpu: u32, last: Activity) {
+    /// Corrects the turn before a job got the CPU from `last`. `run` does not record switches among
+    /// other threads, so their start times are unknown.
+    fn relabel_previous_holder(&mut self, stream: u32, cpu: u32, last: Activity) {
         if !self.rules.has_tasks() || self.rules.is_simulated() {
             return;
         }
         let delays = |kind| self.rules.is_best_effort() || kind != ThreadKind::Ordinary;
-        let Some(first) = self.cpus.get(&(stream, cpu)).and_then(|cpu| cpu.course.before_last()) else { return };
+        let Some(first) = self.cpus.get(&(stream, cpu)).and_then(|cpu| cpu.timeline.before_last()) else { return };
         let relabel = match (first, last) {
-            // After somebody's moment: nobody wanted it when the thread woke.
+            // The CPU was idle when the job's thread woke.
             (Activity::Thread(..), Activity::Idle) => true,
-            // Ordinary threads cannot have kept it from real-time threads.
+            // Ordinary threads cannot have delayed real-time threads.
             (Activity::Idle, Activity::Thread(last, _)) => delays(self.kind(last)),
             (Activity::Thread(first, _), Activity::Thread(last, _)) => {
                 !delays(self.kind(first)) && delays(self.kind(last))
@@ -547,7 +543,7 @@ impl Causes {
             _ => false,
         };
         if relabel {
-            self.cpu(stream, cpu).course.relabel_before_last(last);
+            self.cpu(stream, cpu).timeline.relabel_before_last(last);
         }
     }
 
@@ -556,13 +552,13 @@ impl Causes {
         pending.missed = true;
         let (started, stream) = (pending.started, pending.stream);
         let mode = self.modes.get(&stream).copied().unwrap_or(0);
-        if self.demotes(job.task, mode) && !started {
+        if self.rules.demotes(job.task, mode) && !started {
             self.demote(now, job);
         }
     }
 
-    /// Demotes a late job. Work that goes before it from now on does so by the plan, so its
-    /// lateness is explained by the time until now.
+    /// Demotes a late job. From now on all other work rightly goes before it, so the time until now
+    /// explains its lateness.
     fn demote(&mut self, now: Time, job: JobKey) {
         self.explain(job, now, false);
         if let Some(pending) = self.pending.get_mut(&job) {
@@ -570,8 +566,8 @@ impl Causes {
         }
     }
 
-    /// Jobs of a task end in turn: what was before this one and is still here ended untold.
-    fn forget_before(&mut self, job: JobKey) {
+    /// Removes earlier jobs of the task. Jobs of a task end in order, so the log lacks their ends.
+    fn forget_earlier_jobs(&mut self, job: JobKey) {
         let first = JobKey { number: 0, ..job };
         while let Some(stale) = self.pending.range(first..job).next().map(|(stale, _)| *stale) {
             self.pending.remove(&stale);
@@ -581,60 +577,56 @@ impl Causes {
     /// A job completed, or was cancelled for this cause.
     fn end(&mut self, stream: u32, now: Time, job: JobKey, cancelled: Option<CancelCause>) {
         let Some(state) = self.pending.get(&job).map(|pending| pending.state) else { return };
-        if let State::Runs(cpu) | State::Off(cpu) = state {
-            self.settle_turn(stream, now, cpu);
+        if let State::Runs(cpu) | State::OffCpu(cpu) = state {
+            self.account_turn(stream, now, cpu);
         }
-        self.become_state(now, job, state, state);
+        self.change_state(now, job, state, state);
         let late = self.deadline(job).is_some_and(|deadline| now > deadline);
         let Some(pending) = self.pending.get(&job) else { return };
-        // A demoted one was explained when that happened.
+        // A demoted job was explained when it was demoted.
         let late = (late || pending.missed) && !pending.explained;
         match cancelled {
             Some(CancelCause::Late) if !pending.explained => self.explain(job, now, false),
             None | Some(CancelCause::Failed) if late => self.explain(job, now, true),
-            // Jobs that never began, or were not to begin any more, count as cancelled.
+            // Jobs that were not started count as cancelled, and not as late.
             _ => {}
         }
         if cancelled.is_none() {
             self.keep_worst(job, now);
             self.keep_finished(job, now);
         }
-        let place = self.pending.get(&job).and_then(|pending| self.place(job, pending));
+        let priority = self.pending.get(&job).and_then(|pending| self.priority(job, pending));
         let own = self.own_cpu(job, stream);
         let wcet = self.wcet(job.task).unwrap_or(Span::MAX);
         let Some(pending) = self.pending.remove(&job) else { return };
-        if let (Some((stream, cpu)), Some(place), true) = (own, place, pending.started) {
+        if let (Some((stream, cpu)), Some(priority), true) = (own, priority, pending.started) {
             let Pending { due, delayed, begins, ran, .. } = pending;
-            let ran = EndedJob { place, due, begins, ended: now, took: ran.min(wcet), delayed };
-            self.cpu(stream, cpu).course.ended(ran);
+            let ran = JobRecord { priority, due, begins, ended: now, took: ran.min(wcet), delayed };
+            self.cpu(stream, cpu).timeline.add_job(ran);
         }
     }
 
-    /// Switches to another mode. Jobs get the places of that mode. If it demotes, late jobs that
+    /// Switches to another mode. Jobs get the priorities of that mode. If it demotes, late jobs that
     /// have not started are demoted. If it does not, demoted jobs are no longer so.
-    fn adopt(&mut self, stream: u32, now: Time, mode: u32) {
-        let fall = |(job, pending): &(&JobKey, &Pending)| {
+    fn change_mode(&mut self, stream: u32, now: Time, mode: u32) {
+        let is_demoted = |(job, pending): &(&JobKey, &Pending)| {
             pending.stream == stream
                 && pending.missed
                 && !pending.explained
                 && !pending.started
-                && self.demotes(job.task, mode)
+                && self.rules.demotes(job.task, mode)
         };
-        let fall: Vec<JobKey> = self.pending.iter().filter(fall).map(|(job, _)| *job).collect();
-        for job in fall {
+        let demoted: Vec<JobKey> = self.pending.iter().filter(is_demoted).map(|(job, _)| *job).collect();
+        for job in demoted {
             self.demote(now, job);
         }
-        let back = |(job, pending): &(&JobKey, &Pending)| {
-            pending.stream == stream && pending.demoted && !self.demotes(job.task, mode)
-        };
-        let back: Vec<JobKey> = self.pending.iter().filter(back).map(|(job, _)| *job).collect();
-        for job in back {
-            if let Some(pending) = self.pending.get_mut(&job) {
+        for (job, pending) in &mut self.pending {
+            if pending.stream == stream && !self.rules.demotes(job.task, mode) {
                 pending.demoted = false;
             }
         }
         self.modes.insert(stream, mode);
-        // The jobs that have CPUs get their new places.
+        // The jobs that have CPUs get their new priorities.
         let running: Vec<(u32, Activity)> = self
             .cpus
             .iter()
@@ -642,33 +634,33 @@ impl Causes {
             .map(|((_, cpu), here)| (*cpu, here.activity))
             .collect();
         for (cpu, activity) in running {
-            self.hold(stream, now, cpu, activity);
+            self.set_activity(stream, now, cpu, activity);
         }
     }
 }
 
 /// The causes of lateness.
 impl Causes {
-    /// A job was late and ended now, or it was dropped at its deadline, or is not over at the end of the log.
+    /// Finds the causes of a late job. It `ended` now, or was cancelled, or is unfinished.
     fn explain(&mut self, job: JobKey, now: Time, ended: bool) {
         let Some(pending) = self.pending.get(&job) else { return };
         let stream = pending.stream;
         let Some(deadline) = self.deadline(job) else { return };
         let own = self.own_cpu(job, stream);
-        let way = pending.message_delay.unwrap_or_default();
-        let (sum, by_load, elsewhere) = match own {
+        let message_delay = pending.message_delay.unwrap_or_default();
+        let (sum, by_load, inherited) = match own {
             Some(cpu) => {
-                let Busy { mut sum, undisturbed, elsewhere } = self.in_busy_period(job, cpu, now, ended);
-                way.delays().for_each(|(cause, span)| sum.add(cause, span));
-                // By laxity, jobs with later deadlines may rightly go first. They are in no such end.
-                let nothing = sum.disturbance.total().is_zero() && elsewhere.is_none();
-                let undisturbed = undisturbed.map(|end| less(end, way.total()));
-                (sum, undisturbed.map(|end| end > deadline || nothing), elsewhere)
+                let Busy { mut sum, undisturbed, inherited } = self.in_busy_period(job, cpu, now, ended);
+                message_delay.delays().for_each(|(cause, span)| sum.add(cause, span));
+                // By laxity, jobs with later deadlines may rightly go first. `undisturbed` lacks them.
+                let nothing = sum.disturbance.total().is_zero() && inherited.is_none();
+                let undisturbed = undisturbed.map(|end| less(end, message_delay.total()));
+                (sum, undisturbed.map(|end| end > deadline || nothing), inherited)
             }
             None => {
                 let mut sum = self.in_own_time(job, now);
-                way.delays().for_each(|(cause, span)| sum.add(cause, span));
-                // One that has not ended will end later than now.
+                message_delay.delays().for_each(|(cause, span)| sum.add(cause, span));
+                // An unfinished job will end later than now.
                 let (late, disturbed) = (now.saturating_since(deadline), sum.disturbance.total());
                 (sum, Some(late > disturbed || (!ended && late == disturbed)), None)
             }
@@ -677,21 +669,21 @@ impl Causes {
         match by_load {
             Some(true) => {
                 tally.by_load(&sum);
-                self.before.remove(&job.task);
+                self.last_causes.remove(&job.task);
             }
-            Some(false) => drop(self.before.insert(job.task, tally.disturbed(&sum, elsewhere))),
+            Some(false) => drop(self.last_causes.insert(job.task, tally.disturbed(&sum, inherited))),
             None => tally.unknown(),
         }
     }
 
-    /// On the CPU that its task is bound to.
+    /// The busy period of a job on the CPU that its task is bound to.
     fn in_busy_period(&mut self, job: JobKey, (stream, cpu): (u32, u32), now: Time, ended: bool) -> Busy {
-        self.settle_turn(stream, now, cpu);
+        self.account_turn(stream, now, cpu);
         self.cpu(stream, cpu);
         let Some(pending) = self.pending.get(&job) else { return Busy::default() };
-        let Some(place) = self.place(job, pending) else { return Busy::default() };
+        let Some(priority) = self.priority(job, pending) else { return Busy::default() };
         let wcet = self.wcet(job.task).unwrap_or(Span::MAX);
-        // How long it would have taken, had it come to its end, nobody knows.
+        // The execution time of an unfinished job is unknown.
         let took = if ended { pending.ran.min(wcet) } else { wcet };
         if self.pending.len() > WAITING_MAX {
             return Busy::default();
@@ -703,38 +695,45 @@ impl Causes {
         let mut ahead = Vec::new();
         for (other, waiting) in &self.pending {
             let of =
-                self.place(*other, waiting).filter(|_| self.own_cpu(*other, waiting.stream) == Some((stream, cpu)));
+                self.priority(*other, waiting).filter(|_| self.own_cpu(*other, waiting.stream) == Some((stream, cpu)));
             let Some(of) = of.filter(|_| *other != job && !waiting.demoted) else { continue };
             let before = other.task == job.task && other.number < job.number;
-            if of < place || (of == place && (before || waiting.started)) {
+            if of < priority || (of == priority && (before || waiting.started)) {
                 since = since.min(waiting.begins);
                 if !ended {
                     let took = self.wcet(other.task).unwrap_or(Span::MAX);
                     let Pending { due, begins, delayed, .. } = *waiting;
-                    ahead.push(EndedJob { place: of, due, begins, ended: now, took, delayed });
+                    ahead.push(JobRecord { priority: of, due, begins, ended: now, took, delayed });
                 }
             }
         }
         let (due, begins) = (pending.begins, pending.begins);
-        let this = EndedJob { place, due, begins, ended: now, took, delayed: None };
-        let off = match (pending.state, pending.since) {
-            (State::Off(_), from) => Some(Stop { from, to: now, place, cause: Cause::Throttled }),
+        let this = JobRecord { priority, due, begins, ended: now, took, delayed: None };
+        let unfinished = match (pending.state, pending.since) {
+            (State::OffCpu(_), from) => Some(Suspension { from, to: now, priority, cause: Cause::Throttled }),
             _ => None,
         };
         let mode = self.modes.get(&stream).copied().unwrap_or(0);
         let by_laxity =
             self.rules.task(job.task).and_then(|rule| rule.importance(mode)).is_some_and(|found| found.by_laxity);
         let Some(here) = self.cpus.get(&(stream, cpu)) else { return Busy::default() };
-        let since = here.course.busy_since(place, since);
+        let since = here.timeline.busy_since(priority, since);
         let mut sum = Sum::default();
         let names = |other: JobKey| (other.task != job.task).then_some(Name::Task(other.task));
-        here.course.disturbances(job, (place, by_laxity), (since.unwrap_or(this.due), now), off, names, &mut sum);
-        let elsewhere = since.and_then(|since| here.course.longest_delay(place, &ahead, since));
-        let undisturbed = since.map(|since| here.course.undisturbed(this, &ahead, since));
-        Busy { sum, undisturbed, elsewhere }
+        here.timeline.disturbances(
+            job,
+            (priority, by_laxity),
+            (since.unwrap_or(this.due), now),
+            unfinished,
+            names,
+            &mut sum,
+        );
+        let inherited = since.and_then(|since| here.timeline.longest_delay(priority, &ahead, since));
+        let undisturbed = since.map(|since| here.timeline.undisturbed(this, &ahead, since));
+        Busy { sum, undisturbed, inherited }
     }
 
-    /// Keeps what the CPU of a job did, if no job of its task had a longer response.
+    /// Keeps the activity of a job's CPU, if no job of its task had a longer response.
     fn keep_worst(&mut self, job: JobKey, now: Time) {
         let Some(worst) = &self.worst else { return };
         let Some(pending) = self.pending.get(&job) else { return };
@@ -744,12 +743,12 @@ impl Causes {
         }
         let (arrival, stream) = (pending.arrival, pending.stream);
         let cpu = match pending.state {
-            State::Runs(cpu) | State::Off(cpu) => cpu,
+            State::Runs(cpu) | State::OffCpu(cpu) => cpu,
             _ => return,
         };
         let deadline = self.deadline(job);
         let Some(here) = self.cpus.get(&(stream, cpu)) else { return };
-        let turns = here.course.turns(arrival, now, (&self.definitions, &self.names), job);
+        let turns = here.timeline.turns(arrival, now, (&self.definitions, &self.names), job);
         let found = Worst { number: job.number, cpu, arrival, deadline, ended: now, turns };
         if let Some(worst) = &mut self.worst {
             worst.insert(job.task, found);
@@ -759,7 +758,7 @@ impl Causes {
 
 impl Cpu {
     fn new(activity: Activity) -> Cpu {
-        Cpu { activity, interrupts: Vec::new(), since: Time::ZERO, course: Course::new(activity) }
+        Cpu { activity, interrupts: Vec::new(), since: Time::ZERO, timeline: Timeline::new(activity) }
     }
 }
 

@@ -30,10 +30,10 @@ impl Causes {
         }
         let Some(pending) = self.pending.get(&job) else { return };
         let (delayed, delay) = (pending.delayed, pending.begins.saturating_since(pending.due));
-        let (sum, undisturbed, elsewhere) = match self.own_cpu(job, pending.stream) {
+        let (sum, undisturbed, inherited) = match self.own_cpu(job, pending.stream) {
             Some(cpu) => {
-                let Busy { sum, undisturbed, elsewhere } = self.in_busy_period(job, cpu, now, true);
-                (sum, undisturbed, elsewhere)
+                let Busy { sum, undisturbed, inherited } = self.in_busy_period(job, cpu, now, true);
+                (sum, undisturbed, inherited)
             }
             None => {
                 let sum = self.in_own_time(job, now);
@@ -43,7 +43,7 @@ impl Causes {
         };
         let Some(undisturbed) = undisturbed.map(|end| less(end.min(now), delay)) else { return };
         let here = sum.disturbance.most().map(|cause| (cause, sum.disturbance.of(cause)));
-        let longest = [here, elsewhere, delayed].into_iter().flatten().max_by_key(|(_, span)| *span);
+        let longest = [here, inherited, delayed].into_iter().flatten().max_by_key(|(_, span)| *span);
         let cause = longest.filter(|_| undisturbed < now).map(|(cause, _)| cause);
         let kept = self.finished.entry(job.task).or_default();
         if kept.len() == FINISHED_MAX {

@@ -51,18 +51,18 @@ impl Cause {
     }
 }
 
-/// How long each cause disturbed.
+/// The time of each cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Disturbance([Span; Cause::ALL.len()]);
 
 impl Disturbance {
-    /// How long this one did.
+    /// The time of one cause.
     #[must_use]
     pub fn of(&self, cause: Cause) -> Span {
         self.0.get(cause as usize).copied().unwrap_or(Span::ZERO)
     }
 
-    /// How long all did.
+    /// The time of all causes.
     #[must_use]
     pub fn total(&self) -> Span {
         self.0.iter().copied().fold(Span::ZERO, Span::saturating_add)
@@ -98,7 +98,7 @@ impl Disturbance {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Late {
-    /// How many: each is counted once more, by load or by its main cause.
+    /// Their number. Each is also counted by load or by its main cause.
     pub jobs: u64,
     /// Number of jobs that would have been late without any disturbance. Load alone, within the
     /// WCETs, took until after the deadline. A System that `takt check` accepts has no such job.
@@ -114,10 +114,10 @@ pub struct Late {
 }
 
 impl Late {
-    /// So many threads, and so many tasks, are named.
+    /// The most threads that are named, and the most tasks.
     pub const NAMED_MAX: usize = 3;
 
-    /// The late jobs that were not so by load, and that this disturbed longest.
+    /// The number of late jobs with this main cause.
     #[must_use]
     pub fn mainly(&self, cause: Cause) -> u64 {
         self.mainly.get(cause as usize).copied().unwrap_or(0)
@@ -181,7 +181,7 @@ impl Name {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sum {
     pub(super) disturbance: Disturbance,
-    /// The threads among it.
+    /// The threads among the disturbances.
     pub(super) others: BTreeMap<Name, Span>,
     /// The jobs of other tasks that went before it.
     pub(super) tasks: BTreeMap<Name, Span>,
@@ -224,18 +224,18 @@ impl Tally {
         self.sum(sum);
     }
 
-    /// Counts a late job with these disturbances and returns its main cause. `elsewhere` is why a
-    /// job that went before it followed its predecessor late, and how late.
-    pub(super) fn disturbed(&mut self, sum: &Sum, elsewhere: Option<(Cause, Span)>) -> Cause {
+    /// Counts a late job with these disturbances and returns its main cause. `inherited` is the
+    /// longest delay of a more important job by its predecessor.
+    pub(super) fn disturbed(&mut self, sum: &Sum, inherited: Option<(Cause, Span)>) -> Cause {
         let here = sum.disturbance.most();
-        let elsewhere = elsewhere.filter(|(_, late)| here.is_none_or(|here| sum.disturbance.of(here) < *late));
-        let cause = elsewhere.map(|(cause, _)| cause).or(here).unwrap_or(Cause::Unknown);
+        let inherited = inherited.filter(|(_, late)| here.is_none_or(|here| sum.disturbance.of(here) < *late));
+        let cause = inherited.map(|(cause, _)| cause).or(here).unwrap_or(Cause::Unknown);
         self.mainly(cause);
         self.sum(sum);
         cause
     }
 
-    /// A job was late, and nobody knows any more what was before it.
+    /// Counts a late job with unknown causes.
     pub(super) fn unknown(&mut self) {
         self.mainly(Cause::Unknown);
         self.late.jobs += 1;
@@ -329,7 +329,7 @@ pub enum CpuActivity {
     Takt,
     /// Nothing.
     Idle,
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 

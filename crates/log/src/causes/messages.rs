@@ -17,7 +17,7 @@ const ARRIVED_MAX: usize = 64;
 pub(super) struct Arrivals(BTreeMap<TaskId, VecDeque<(u64, Time)>>);
 
 impl Arrivals {
-    pub(super) fn came(&mut self, job: JobKey, now: Time) {
+    pub(super) fn add(&mut self, job: JobKey, now: Time) {
         let kept = self.0.entry(job.task).or_default();
         if kept.len() == ARRIVED_MAX {
             kept.pop_front();

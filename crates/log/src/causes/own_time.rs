@@ -18,22 +18,22 @@ impl Causes {
         let parts: Vec<(Time, Time, State)> = pending.parts.iter().copied().chain(last).collect();
         // A job without a CPU waits for its last one.
         let had = parts.iter().rev().find_map(|(_, _, state)| match state {
-            State::Runs(cpu) | State::Waits(Some(cpu)) | State::Off(cpu) => Some(*cpu),
+            State::Runs(cpu) | State::Waits(Some(cpu)) | State::OffCpu(cpu) => Some(*cpu),
             _ => None,
         });
         let first = || self.cpus.keys().find(|(of, _)| *of == stream).map(|(_, cpu)| *cpu);
         let had = had.or_else(|| first().filter(|_| self.rules.has_tasks()));
         if let Some(State::Runs(cpu)) = parts.last().map(|(_, _, state)| *state) {
-            self.settle_turn(stream, now, cpu);
+            self.account_turn(stream, now, cpu);
         }
         let told_from = parts.first().map_or(now, |(from, _, _)| *from);
         sum.add(Cause::Unknown, told_from.saturating_since(arrival));
-        let (has_tasks, inherited) = (self.rules.has_tasks(), self.before.get(&job.task).copied());
+        let (has_tasks, inherited) = (self.rules.has_tasks(), self.last_causes.get(&job.task).copied());
         for (from, to, state) in parts {
             let (from, to) = (from.max(arrival), to.max(arrival));
             let span = to.saturating_since(from);
             let cpu = match state {
-                State::Throttled | State::NoBudget | State::Off(_) => {
+                State::Throttled | State::NoBudget | State::OffCpu(_) => {
                     sum.add(Cause::Throttled, span);
                     continue;
                 }
@@ -48,7 +48,7 @@ impl Causes {
                 sum.add(Cause::Unknown, span);
                 continue;
             };
-            here.course.own_time(job, (from, to), has_tasks, inherited, &mut sum);
+            here.timeline.own_time(job, (from, to), has_tasks, inherited, &mut sum);
         }
         sum
     }

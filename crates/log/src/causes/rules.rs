@@ -26,17 +26,17 @@ pub struct Rules {
 /// Known facts about a task.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskRule {
-    /// The CPU that it is bound to, where that is one.
+    /// The CPU that it is bound to, if it is bound to one.
     pub cpu: Option<u32>,
     /// How long its jobs take at most.
     pub wcet: Option<Span>,
-    /// By how much the System itself may release later than the nominal arrival.
+    /// The largest planned delay of a release after the nominal arrival.
     pub jitter: Span,
     /// The tasks that its jobs follow.
     pub after: Vec<TaskId>,
     /// The server of its component and those around it, by their numbers in the log.
     pub servers: Vec<u32>,
-    /// By mode: how important it is; empty where that is unknown.
+    /// Its importance by mode; empty if unknown.
     pub importances: Vec<Importance>,
 }
 
@@ -116,6 +116,10 @@ impl Rules {
 
     pub(super) fn task(&self, task: TaskId) -> Option<&TaskRule> {
         self.tasks.get(&task)
+    }
+
+    pub(super) fn demotes(&self, task: TaskId, mode: u32) -> bool {
+        self.task(task).and_then(|rule| rule.importance(mode)).is_some_and(|importance| importance.demotes)
     }
 
     pub(super) fn message(&self, task: TaskId) -> Option<MessageRule> {

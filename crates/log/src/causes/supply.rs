@@ -13,7 +13,7 @@ pub(super) struct Supply {
 }
 
 impl Causes {
-    pub(super) fn use_up(&mut self, now: Time, server: u32) {
+    pub(super) fn exhaust_server(&mut self, now: Time, server: u32) {
         if self.supply.used_up.insert(server) {
             self.update_waiting(now, server);
         }
@@ -22,7 +22,7 @@ impl Causes {
     /// A server has nothing to run. One that polls gives up its budget.
     pub(super) fn server_idle(&mut self, now: Time, server: u32) {
         if self.polls(server) {
-            self.use_up(now, server);
+            self.exhaust_server(now, server);
         }
     }
 
@@ -30,7 +30,7 @@ impl Causes {
     pub(super) fn replenish(&mut self, now: Time, server: u32) {
         let has_work = || self.pending.keys().any(|job| self.rules.servers(job.task).contains(&server));
         if self.polls(server) && !has_work() {
-            return self.use_up(now, server);
+            return self.exhaust_server(now, server);
         }
         if self.supply.used_up.remove(&server) {
             self.update_waiting(now, server);
@@ -38,7 +38,7 @@ impl Causes {
     }
 
     /// A job that waits from now on: `NoBudget` if a server around it has none.
-    pub(super) fn waiting(&self, job: JobKey) -> State {
+    pub(super) fn waiting_state(&self, job: JobKey) -> State {
         let is_used_up = self.rules.servers(job.task).iter().any(|server| self.supply.used_up.contains(server));
         if is_used_up { State::NoBudget } else { State::Waits(None) }
     }
@@ -51,9 +51,9 @@ impl Causes {
             .filter(|(job, pending)| waits(pending.state) && self.rules.servers(job.task).contains(&server));
         let changed: Vec<(JobKey, State)> = of.map(|(job, pending)| (*job, pending.state)).collect();
         for (job, was) in changed {
-            let is = self.waiting(job);
+            let is = self.waiting_state(job);
             if is != was {
-                self.become_state(now, job, was, is);
+                self.change_state(now, job, was, is);
             }
         }
     }

@@ -270,7 +270,7 @@ fn without_a_system_other_tasks_are_disturbances_and_without_a_deadline_nothing_
     assert_eq!((late[&TaskId(1)].sentence().as_str(), late[&TaskId(0)].jobs), ("1 others (t0)", 0));
     let mut unknown = causes(None, BackEnd::Observe, &tasks);
     unknown.definitions.tasks.iter_mut().for_each(|task| task.deadline = None);
-    unknown.look_for_deadlines();
+    unknown.update_can_be_late();
     assert!(found(unknown, &events, 20).is_empty());
 }
 

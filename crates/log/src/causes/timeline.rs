@@ -4,31 +4,30 @@ use std::collections::{BTreeMap, VecDeque};
 
 use takt_model::{Span, Time};
 
-use super::Place;
+use super::Priority;
 use super::found::{Cause, CpuActivity, CpuInterval, Name, Sum};
 use crate::definitions::Definitions;
 use crate::event::JobKey;
 
-/// Turns that are kept: of a busy period with more of them the older part is unknown.
+/// The most turns to keep. The activity before them is unknown.
 const TURNS_MAX: usize = 8192;
-/// Jobs that are kept: why a job with a busy period of more was late is unknown.
+/// The most ended jobs to keep. The causes of a job are unknown if its busy period has more.
 const JOBS_MAX: usize = 4096;
-/// Stops of jobs, and times that a hypervisor took, that are kept.
-const STOPS_MAX: usize = 1024;
+/// The most suspensions of jobs to keep, and the most times that a hypervisor took.
+const SUSPENSIONS_MAX: usize = 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Activity {
-    /// Nobody knows.
     Unknown,
-    /// A job, and its place then.
-    Job(JobKey, Place),
+    /// A job, and its priority at that time.
+    Job(JobKey, Priority),
     /// A job beyond its WCET.
-    Beyond(JobKey),
+    Overrun(JobKey),
     Interrupt(u32),
     /// A thread of takt without a job.
     Takt,
     Idle,
-    /// A thread without a job, or several in a row; and its name then, as [`Names`] numbers it.
+    /// A thread without a job, or several in a row, and the number of its name at that time in [`Names`].
     Thread(u32, u32),
 }
 
@@ -66,54 +65,56 @@ impl Names {
     }
 }
 
+/// A job that had the CPU, or that the CPU still has to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct EndedJob {
-    pub(super) place: Place,
-    /// When it would have come had nothing been disturbed.
+pub(super) struct JobRecord {
+    pub(super) priority: Priority,
+    /// When it would have come without any disturbance.
     pub(super) due: Time,
     pub(super) begins: Time,
     pub(super) ended: Time,
     /// How long it ran, at most its WCET.
     pub(super) took: Span,
-    /// Why it came later than it was due, and by how much.
+    /// Why it came after `due`, and by how much.
     pub(super) delayed: Option<(Cause, Span)>,
 }
 
-/// A job of the CPU could not run: the kernel did not let it, or it waited for something.
+/// A time in which a job of the CPU could not run: throttled by the kernel, or blocked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Stop {
+pub(super) struct Suspension {
     pub(super) from: Time,
     pub(super) to: Time,
-    pub(super) place: Place,
+    pub(super) priority: Priority,
     pub(super) cause: Cause,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Course {
-    /// Since when, what; each until the next.
+pub(super) struct Timeline {
+    /// The start and the activity of each turn. A turn lasts until the next.
     turns: VecDeque<(Time, Activity)>,
     /// In the order in which they ended.
-    jobs: VecDeque<EndedJob>,
+    jobs: VecDeque<JobRecord>,
+    /// Whether older jobs were removed.
     forgotten: bool,
     /// In the order in which they ended.
-    stops: VecDeque<Stop>,
-    /// From, to, and how long a hypervisor took of that.
+    suspensions: VecDeque<Suspension>,
+    /// Intervals from and to a time, with the time that a hypervisor took in each.
     stolen: VecDeque<(Time, Time, Span)>,
 }
 
-impl Course {
-    pub(super) fn new(activity: Activity) -> Course {
-        Course {
+impl Timeline {
+    pub(super) fn new(activity: Activity) -> Timeline {
+        Timeline {
             turns: VecDeque::from([(Time::ZERO, activity)]),
             jobs: VecDeque::new(),
             forgotten: false,
-            stops: VecDeque::new(),
+            suspensions: VecDeque::new(),
             stolen: VecDeque::new(),
         }
     }
 
     /// Records the CPU's activity from `at` on. `at` is not before the previous call's.
-    pub(super) fn turn(&mut self, at: Time, activity: Activity) {
+    pub(super) fn begin_turn(&mut self, at: Time, activity: Activity) {
         if let Some(last) = self.turns.back_mut() {
             if last.1 == activity {
                 return;
@@ -126,8 +127,8 @@ impl Course {
         push(&mut self.turns, TURNS_MAX, (at, activity));
     }
 
-    /// The CPU's recorded activity if it began exactly at `at`.
-    pub(super) fn last_of_no_time(&self, at: Time) -> Option<Activity> {
+    /// The activity of the last turn, if this turn began at `at` and so is empty.
+    pub(super) fn empty_last_turn(&self, at: Time) -> Option<Activity> {
         self.turns.back().filter(|(since, _)| *since == at).map(|(_, activity)| *activity)
     }
 
@@ -135,14 +136,14 @@ impl Course {
         self.turns.iter().nth_back(1).map(|(_, activity)| *activity)
     }
 
-    /// The last turn but one was of another kind than was thought.
+    /// Corrects the activity of the last turn but one.
     pub(super) fn relabel_before_last(&mut self, activity: Activity) {
         if let Some(last) = self.turns.len().checked_sub(2).and_then(|at| self.turns.get_mut(at)) {
             last.1 = activity;
         }
     }
 
-    /// The thread of the last turn has another name.
+    /// Changes the name in the last turn, if it is of this thread.
     pub(super) fn rename_last(&mut self, thread: u32, name: u32) {
         if let Some((_, Activity::Thread(last, of))) = self.turns.back_mut()
             && *last == thread
@@ -151,26 +152,26 @@ impl Course {
         }
     }
 
-    pub(super) fn ended(&mut self, job: EndedJob) {
+    pub(super) fn add_job(&mut self, job: JobRecord) {
         self.forgotten |= push(&mut self.jobs, JOBS_MAX, job);
     }
 
-    pub(super) fn stop(&mut self, stop: Stop) {
-        push(&mut self.stops, STOPS_MAX, stop);
+    pub(super) fn add_suspension(&mut self, suspension: Suspension) {
+        push(&mut self.suspensions, SUSPENSIONS_MAX, suspension);
     }
 
-    pub(super) fn steal(&mut self, from: Time, to: Time, span: Span) {
-        push(&mut self.stolen, STOPS_MAX, (from, to, span));
+    pub(super) fn add_stolen(&mut self, from: Time, to: Time, span: Span) {
+        push(&mut self.stolen, SUSPENSIONS_MAX, (from, to, span));
     }
 
-    /// Since when some job that goes before one at `place` has always been there, up to `since`.
-    /// `None` where too much is forgotten.
-    pub(super) fn busy_since(&self, place: Place, mut since: Time) -> Option<Time> {
+    /// The start of the time up to `since` in which a job of `priority` or a more important one was
+    /// always pending. `None` if records are missing.
+    pub(super) fn busy_since(&self, priority: Priority, mut since: Time) -> Option<Time> {
         for job in self.jobs.iter().rev() {
             if job.ended <= since {
                 return Some(since);
             }
-            if job.place <= place {
+            if job.priority <= priority {
                 since = since.min(job.begins);
             }
         }
@@ -179,16 +180,16 @@ impl Course {
 
     /// The end of `this` if the CPU had served the System alone. The busy period of `this` began at
     /// `since`. Ended jobs and the unfinished jobs in `ahead` go before it.
-    pub(super) fn undisturbed(&self, this: EndedJob, ahead: &[EndedJob], mut since: Time) -> Time {
+    pub(super) fn undisturbed(&self, this: JobRecord, ahead: &[JobRecord], mut since: Time) -> Time {
         let mut before: Vec<(Time, Span)>;
         loop {
             let recent = self.jobs.iter().rev().take_while(|job| job.ended > since);
-            let all = recent.chain(ahead).filter(|job| job.place <= this.place && job.begins >= since);
+            let all = recent.chain(ahead).filter(|job| job.priority <= this.priority && job.begins >= since);
             before = all.map(|job| (job.due, job.took)).collect();
             before.sort_unstable();
             // A follower may have been due before the period. Then an earlier period counts, too.
             let first = before.first().map(|(due, _)| *due).filter(|due| *due < since);
-            let Some(earlier) = first.and_then(|due| self.busy_since(this.place, due)) else { break };
+            let Some(earlier) = first.and_then(|due| self.busy_since(this.priority, due)) else { break };
             since = earlier;
         }
         let mut busy = since;
@@ -206,14 +207,14 @@ impl Course {
         until
     }
 
-    /// Returns the longest delay of jobs that ran before `place` since then, and of jobs in `ahead`.
-    pub(super) fn longest_delay(&self, place: Place, ahead: &[EndedJob], since: Time) -> Option<(Cause, Span)> {
+    /// Returns the longest delay of jobs that ran before `priority` since then, and of jobs in `ahead`.
+    pub(super) fn longest_delay(&self, priority: Priority, ahead: &[JobRecord], since: Time) -> Option<(Cause, Span)> {
         let recent = self.jobs.iter().rev().take_while(|job| job.ended > since);
-        let before = recent.chain(ahead).filter(|job| job.place <= place && job.begins >= since);
+        let before = recent.chain(ahead).filter(|job| job.priority <= priority && job.begins >= since);
         before.filter_map(|job| job.delayed).max_by_key(|(cause, span)| (*span, std::cmp::Reverse(*cause)))
     }
 
-    /// The turns between two times, the last first; `None` for what is forgotten.
+    /// The turns between two times, the last first; `None` for the time before all kept turns.
     fn between(&self, (from, to): (Time, Time)) -> impl Iterator<Item = (Time, Time, Option<Activity>)> + '_ {
         let mut until = to;
         let kept = self.turns.iter().rev().map_while(move |(since, activity)| {
@@ -229,7 +230,7 @@ impl Course {
         kept.filter(|(from, to, _)| from < to).chain(forgotten)
     }
 
-    /// How long a hypervisor took between two times, at most.
+    /// The most time that a hypervisor took between two times.
     fn stolen(&self, (from, to): (Time, Time)) -> Span {
         let recent = self.stolen.iter().rev().take_while(|(_, end, _)| *end > from);
         let overlap =
@@ -237,40 +238,43 @@ impl Course {
         recent.map(overlap).fold(Span::ZERO, Span::saturating_add)
     }
 
-    /// The disturbances of a job at this place in its busy period.
+    /// The disturbances of a job of this priority in its busy period.
     pub(super) fn disturbances(
         &self,
         job: JobKey,
-        (place, by_laxity): (Place, bool),
+        (priority, by_laxity): (Priority, bool),
         period: (Time, Time),
-        off: Option<Stop>,
+        unfinished: Option<Suspension>,
         names: impl Fn(JobKey) -> Option<Name>,
         sum: &mut Sum,
     ) {
         let (from, to) = period;
-        let recent = self.stops.iter().rev().take_while(|stop| stop.to > from);
-        let stops: Vec<Stop> =
-            recent.copied().chain(off).filter(|stop| stop.place <= place && stop.from < to).collect();
+        let recent = self.suspensions.iter().rev().take_while(|suspension| suspension.to > from);
+        let suspensions: Vec<Suspension> = recent
+            .copied()
+            .chain(unfinished)
+            .filter(|suspension| suspension.priority <= priority && suspension.from < to)
+            .collect();
         for (from, to, activity) in self.between(period) {
             match activity {
-                Some(Activity::Job(other, of)) if of <= place || (by_laxity && of.0 == place.0) => {
+                Some(Activity::Job(other, of)) if of <= priority || (by_laxity && of.0 == priority.0) => {
                     if let Some(name) = names(other) {
                         sum.task(name, to.saturating_since(from));
                     }
                     continue;
                 }
-                Some(Activity::Beyond(other)) => {
+                Some(Activity::Overrun(other)) => {
                     let cause = if other.task == job.task { Cause::OwnOverrun } else { Cause::BeyondWcet };
                     sum.add(cause, to.saturating_since(from));
                     continue;
                 }
                 _ => {}
             }
-            // No work that goes before the job, while such work was there: some of it could not run.
+            // The CPU did not run the more important work that was pending. Some of it was suspended.
             let mut left = to.saturating_since(from);
-            for stop in &stops {
-                let stopped = stop.to.min(to).saturating_since(stop.from.max(from)).min(left);
-                sum.add(stop.cause, stopped);
+            for suspension in &suspensions {
+                let stopped = suspension.to.min(to).saturating_since(suspension.from.max(from)).min(left);
+                sum.add(suspension.cause, stopped);
                 left = left.saturating_sub(stopped);
             }
             match activity {
@@ -279,7 +283,7 @@ impl Course {
                 Some(Activity::Takt) => sum.add(Cause::Dispatching, left),
                 Some(Activity::Idle) => sum.add(Cause::Idle, left),
                 Some(Activity::Thread(thread, _)) => sum.other(Name::Thread(thread), left),
-                Some(Activity::Unknown | Activity::Beyond(_)) | None => sum.add(Cause::Unknown, left),
+                Some(Activity::Unknown | Activity::Overrun(_)) | None => sum.add(Cause::Unknown, left),
             }
         }
         sum.disturbance.give_to_hypervisor(self.stolen(period));
@@ -306,8 +310,8 @@ impl Course {
                 }
                 Some(Activity::Job(other, _)) if has_tasks => sum.task(Name::Task(other.task), span),
                 Some(Activity::Job(other, _)) => sum.other(Name::Task(other.task), span),
-                Some(Activity::Beyond(other)) if other.task == job.task => sum.add(Cause::OwnOverrun, span),
-                Some(Activity::Beyond(_)) => sum.add(Cause::BeyondWcet, span),
+                Some(Activity::Overrun(other)) if other.task == job.task => sum.add(Cause::OwnOverrun, span),
+                Some(Activity::Overrun(_)) => sum.add(Cause::BeyondWcet, span),
                 Some(Activity::Interrupt(_)) => sum.add(Cause::Interrupts, span),
                 Some(Activity::Takt) => sum.add(Cause::Dispatching, span),
                 Some(Activity::Idle) => sum.add(Cause::Idle, span),
@@ -330,8 +334,8 @@ impl Course {
             .map(|(from, to, activity)| {
                 let what = match activity {
                     Some(Activity::Job(other, _)) if other == job => CpuActivity::Itself,
-                    Some(Activity::Beyond(other)) if other == job => CpuActivity::Overrun,
-                    Some(Activity::Job(other, _) | Activity::Beyond(other)) => {
+                    Some(Activity::Overrun(other)) if other == job => CpuActivity::Overrun,
+                    Some(Activity::Job(other, _) | Activity::Overrun(other)) => {
                         CpuActivity::Task(definitions.task_name(other.task))
                     }
                     Some(Activity::Interrupt(irq)) => CpuActivity::Interrupt(definitions.interrupt_name(irq)),
@@ -351,7 +355,7 @@ impl Course {
     }
 }
 
-/// Behind all others; whether the first is forgotten for it.
+/// Appends to a queue of at most `most` values. Returns whether the first one was removed for it.
 fn push<T>(queue: &mut VecDeque<T>, most: usize, one: T) -> bool {
     let full = queue.len() == most;
     if full {
