@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::html::STYLE;
 use crate::markup::{Esc, Grid, Px, axis_names, page};
-use crate::svg::{CHART_CSS, COLOURS, titled};
+use crate::svg::{CHART_CSS, COLOURS, svg_head};
 
 /// A point of a curve; shares in [0, 1].
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -84,7 +84,7 @@ impl Curves {
         let (least, most) = if points().next().is_some() { share_ends(low, high) } else { (0.0, 1.0) };
         let y = |share: f64| bottom - ((share - least) / (most - least)).clamp(0.0, 1.0) * (bottom - TOP);
         let style = standalone.then_some(CSS);
-        let mut out = titled("curves", id, &self.title, (WIDTH, height), LEFT, style);
+        let mut out = svg_head("curves", id, &self.title, (WIDTH, height), LEFT, style);
         let mut grid = Grid::default();
         for (percent, text) in ticks(least * 100.0, most * 100.0) {
             let at = y(percent / 100.0);

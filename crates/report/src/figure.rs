@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::curves::{DASHES, marker, ticks};
 use crate::markup::{Esc, Grid, Px, axis_names, clip, columns};
-use crate::svg::{COLOURS, titled};
+use crate::svg::{COLOURS, svg_head};
 
 /// How a series is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,7 +136,7 @@ impl Figure {
             bottom: top + BODY,
         };
         let style = standalone.then_some(CSS);
-        let mut out = titled("figure", id, &self.title, (WIDTH, frame.bottom + 50.0), LEFT, style);
+        let mut out = svg_head("figure", id, &self.title, (WIDTH, frame.bottom + 50.0), LEFT, style);
         let _ = writeln!(out, "{key}");
         self.axes(&mut out, &frame);
         for series in &self.series {

@@ -79,7 +79,7 @@ impl GanttBuilder {
     /// The chart of what was seen; the log ends at `end`.
     #[must_use]
     pub fn finish(mut self, end: Time) -> Gantt {
-        let asked = self.to;
+        let end_of_window = self.to;
         if self.around_miss(None).is_some() && self.first_miss.is_none() {
             (self.from, self.to) = (Time::ZERO, Time::ZERO);
             self.rows = vec![OpenTask::default(); self.scene.tasks.len()];
@@ -103,7 +103,7 @@ impl GanttBuilder {
         messages.retain(|arrow| draws(arrow.task) && arrow.fate.receiver().is_none_or(draws));
         let mut modes: Vec<ModeMark> = self.modes.into_iter().collect();
         modes.retain(|mode| wanted(mode.node) && mode.at >= from && mode.at <= to);
-        let cut = (self.cut && asked <= end).then(|| match self.options.window {
+        let cut = (self.cut && end_of_window <= end).then(|| match self.options.window {
             Window::Range { to, .. } => to.min(end),
             Window::FirstMiss { .. } | Window::AroundMiss { .. } | Window::Jobs { .. } => end,
         });
@@ -121,7 +121,8 @@ impl GanttBuilder {
         }
     }
 
-    fn turn(&mut self, task: usize, now: Time, next: Option<Segment>) {
+    /// Ends the open segment of a task, and opens the next one.
+    fn change_segment(&mut self, task: usize, now: Time, next: Option<Segment>) {
         let Some(keeper) = self.rows.get_mut(task) else { return };
         if let Some(mut open) = keeper.open.take() {
             open.to = now;
@@ -133,7 +134,7 @@ impl GanttBuilder {
         keeper.open = next;
     }
 
-    /// Before the first miss, forgets what lies too far back; else ends the chart at the limit.
+    /// Keeps at most `items_max` items. Before the first miss it removes the oldest ones, and later it ends the chart.
     fn keep_bounded(&mut self, now: Time) {
         if self.items <= self.options.items_max {
             return;
@@ -142,7 +143,7 @@ impl GanttBuilder {
             Some((before, _)) if self.first_miss.is_none() => {
                 let mut since = now.saturating_sub(before);
                 self.forget_before(since);
-                // Down to half, so that this is not done again at once.
+                // Down to half, so that it is not full again at once.
                 while self.items > self.options.items_max / 2 && since < now {
                     since = Time::from_ns(since.as_ns() + now.saturating_since(since).as_ns().div_ceil(2));
                     self.forget_before(since);
@@ -156,8 +157,7 @@ impl GanttBuilder {
         }
     }
 
-    /// How much to show before and after the first miss, if the window is there; at most so much while the late task is
-    /// unknown.
+    /// The times to show before and after the first miss, if the window is there; the most without a `late` task.
     fn around_miss(&self, late: Option<usize>) -> Option<(Span, Span)> {
         match self.options.window {
             Window::FirstMiss { before, after } => Some((before, after)),
@@ -205,7 +205,7 @@ impl GanttBuilder {
         match *event {
             Event::Release { job, arrival, .. } => {
                 let task = job.task.index();
-                if self.is_full(now, task) {
+                if self.ends_at_release(now, task) {
                     return;
                 }
                 let Some(deadline) = self.scene.tasks.get(task).map(|task| task.deadline) else { return };
@@ -230,13 +230,13 @@ impl GanttBuilder {
                 } else {
                     next.what = Activity::InProgress { cpu };
                 }
-                self.turn(task, now, Some(next));
+                self.change_segment(task, now, Some(next));
             }
             Event::Preempt { job, .. } | Event::Block { job, .. } => {
                 let task = job.task.index();
                 let Some(keeper) = self.rows.get(task) else { return };
                 let late = late_of(keeper, job.number);
-                self.turn(task, now, Some(waiting(job.number, late)));
+                self.change_segment(task, now, Some(waiting(job.number, late)));
             }
             Event::Complete { job, .. } => {
                 let task = job.task.index();
@@ -253,7 +253,7 @@ impl GanttBuilder {
                 self.note_miss(task, now);
                 let Some(keeper) = self.rows.get(task) else { return };
                 if let Some(open) = keeper.open.filter(|open| open.job == job.number) {
-                    self.turn(task, now, Some(Segment { from: now, to: now, late: true, ..open }));
+                    self.change_segment(task, now, Some(Segment { from: now, to: now, late: true, ..open }));
                 }
                 self.add_mark(task, Mark { at: now, job: job.number, what: MarkKind::Miss });
             }
@@ -267,12 +267,12 @@ impl GanttBuilder {
         let Some(node) = self.scene.tasks.get(task).map(|task| task.node) else { return };
         let Some(other) = self.holders.insert((node, cpu), task).filter(|other| *other != task) else { return };
         if self.rows[other].open.is_some_and(|open| open.what == Activity::Running { cpu }) {
-            self.turn(other, now, None);
+            self.change_segment(other, now, None);
         }
     }
 
-    /// Nobody knows what the node's jobs do from here on, until an event tells it again.
-    fn lose(&mut self, stream: u32, now: Time) {
+    /// Ends the segments of the node's jobs: their states are unknown until their next events.
+    fn lose_node(&mut self, stream: u32, now: Time) {
         for task in 0..self.rows.len() {
             if self.scene.tasks.get(task).is_some_and(|task| task.node == NodeId(stream)) {
                 self.lose_task(task, now);
@@ -280,16 +280,15 @@ impl GanttBuilder {
         }
     }
 
-    /// Nothing is known any more of the task's open jobs.
     fn lose_task(&mut self, task: usize, now: Time) {
         if self.rows.get(task).is_some() {
-            self.turn(task, now, None);
+            self.change_segment(task, now, None);
             self.rows[task].pending = 0;
         }
     }
 
-    /// Counts a release where the window is so many jobs, and ends the chart at the one that is too many.
-    fn is_full(&mut self, now: Time, task: usize) -> bool {
+    /// Counts a release if the window is a number of jobs. Ends the chart at the first release beyond it.
+    fn ends_at_release(&mut self, now: Time, task: usize) -> bool {
         let Window::Jobs { from, count, each } = self.options.window else { return false };
         if now < self.from || !self.options.draws(&self.scene, task) {
             return false;
@@ -314,13 +313,13 @@ impl GanttBuilder {
         keeper.pending = keeper.pending.saturating_sub(1);
         let next = (keeper.pending > 0).then(|| waiting(job + 1, false));
         if keeper.open.is_none_or(|open| open.job == job) {
-            self.turn(task, now, next);
+            self.change_segment(task, now, next);
         }
     }
 }
 
 impl GanttBuilder {
-    /// A payment that goes on at the end of the window is told after it.
+    /// The event of a payment that began within the window may come after its end.
     fn server_event(&mut self, server: u32, now: Time, event: &Event) {
         let server = server as usize;
         let begins = if let Event::Charge { since, .. } = event { *since } else { now };
@@ -363,7 +362,7 @@ impl Sink for GanttBuilder {
                 }
             }
             Event::Lost { count } => {
-                self.lose(stream, now);
+                self.lose_node(stream, now);
                 if now >= self.from {
                     self.lost = Some(self.lost.unwrap_or(0) + count);
                 }

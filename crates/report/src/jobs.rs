@@ -12,9 +12,9 @@ use crate::scene::Scene;
 pub struct JobRecord {
     /// The job.
     pub job: JobKey,
-    /// Its nominal arrival; the latest possible one where it is known no better than to lie in a window.
+    /// Its nominal arrival; the latest possible one if only a window is known.
     pub arrival: Time,
-    /// The earliest possible nominal arrival, where that is known no better; else `None`.
+    /// The earliest possible nominal arrival, if only a window is known.
     pub earliest: Option<Time>,
     /// Its release.
     pub release: Time,
@@ -101,7 +101,7 @@ impl JobTracker {
         JobTracker { open, windows: vec![None; deadlines.len()], deadlines, nodes }
     }
 
-    /// Takes in a late definition: of a task, it holds for the jobs that are released from here on.
+    /// Takes in a late definition. The deadline of a task holds for the jobs that are released from now on.
     pub fn define(&mut self, definition: &Definition) {
         let Definition::Task(id, def) = definition else { return };
         let next = self.deadlines.len();

@@ -12,7 +12,7 @@ use takt_model::{Flow, FlowId, Lateness, NodeId, Span, System, TableTask, Task};
 use crate::axis::short;
 use crate::source::Source;
 
-/// A hop of a flow, as a live node told of it.
+/// A hop of a flow in a live node's log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LiveHop {
     /// The flow.
@@ -25,16 +25,16 @@ pub struct LiveHop {
     pub node: String,
     /// The longest response. `None` also if the clocks of the nodes before are not known.
     pub response: Option<Span>,
-    /// Of the response.
+    /// The bound of the response.
     pub response_bound: Option<Span>,
-    /// By how much the response may be wrong.
+    /// The largest error of the response, by the clocks.
     pub response_error: Span,
     /// k: the most messages that one receiving job took; `None` on the first hop.
     pub messages: Option<u64>,
-    /// Of k.
+    /// The bound of k.
     pub messages_bound: Option<u64>,
-    /// The longest delay of a message to this hop: at least, and at most. `None` also if the clocks of the two nodes
-    /// are not known.
+    /// The least and the greatest possible value of the longest delay of a message to this hop. `None` also if the
+    /// clocks of the two nodes are not known.
     pub delay: Option<(Lateness, Lateness)>,
     /// The longest delay by the system file.
     pub delay_bound: Option<Span>,
@@ -42,7 +42,7 @@ pub struct LiveHop {
     pub above: Vec<&'static str>,
     /// Which of these may be above their bounds: the clocks are not known well enough to tell.
     pub undecided: Vec<&'static str>,
-    /// Why something is above its bound: what the logs show that `check` does not know of.
+    /// Why something is above its bound: disturbances in the logs that `check` does not assume.
     pub disturbances: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ pub fn live_hops(system: &System, check: &CheckReport, source: &Source) -> Vec<L
 }
 
 impl LiveHop {
-    /// What is above its bound and why, or what cannot be told; `None` if all is within.
+    /// The values above their bounds with the reasons, and the undecided values. `None` if all are within.
     #[must_use]
     pub fn sentence(&self) -> Option<String> {
         let mut told = Vec::new();
@@ -102,31 +102,31 @@ impl Run<'_> {
     fn hops(&self, id: FlowId, flow: &Flow) -> Vec<LiveHop> {
         let mut found = Vec::new();
         let mut before: Option<NodeId> = None;
-        // Of the response; `None` from the first clock on that is not known.
+        // The error of the response; `None` from the first unknown clock on.
         let mut error = Some(Span::ZERO);
-        let mut late_before: Option<String> = None;
+        let mut exceeded_before: Option<String> = None;
         for (hop, node) in (0..).zip(flow.hops()) {
             let from = before.replace(node);
             let clocks = from.map(|from| self.clocks(from, node));
             if let Some(clocks) = clocks {
-                error = error.zip(clocks).map(|(error, clocks)| error.saturating_add(width(clocks)));
+                error = error.zip(clocks).map(|(error, clocks)| error.saturating_add(uncertainty(clocks)));
             }
-            let Some(mut told) = self.hop(id, flow, hop, (node, error)) else { continue };
+            let Some(mut live_hop) = self.hop(id, flow, hop, (node, error)) else { continue };
             if let Some((from, clocks)) = from.zip(clocks) {
-                self.add_leg(&mut told, id, hop, (from, node), clocks);
+                self.add_network_delay(&mut live_hop, id, hop, (from, node), clocks);
             }
-            told.judge();
-            if !told.above.is_empty() {
-                told.disturbances = self.disturbances(&told, from, node);
-                told.disturbances.extend(late_before.iter().map(|task| format!("{task} was above its bound")));
+            live_hop.compare_with_bounds();
+            if !live_hop.above.is_empty() {
+                live_hop.disturbances = self.disturbances(&live_hop, from, node);
+                live_hop.disturbances.extend(exceeded_before.iter().map(|task| format!("{task} was above its bound")));
             }
-            late_before = told.above.contains(&"response").then(|| told.task.clone());
-            found.push(told);
+            exceeded_before = live_hop.above.contains(&"response").then(|| live_hop.task.clone());
+            found.push(live_hop);
         }
         found
     }
 
-    /// By how much the clock of `to` was ahead; nodes have one clock with themselves.
+    /// The least and the greatest time by which the clock of `to` was ahead of that of `from`.
     fn clocks(&self, from: NodeId, to: NodeId) -> Option<(Lateness, Lateness)> {
         if from == to {
             Some((Lateness::default(), Lateness::default()))
@@ -135,7 +135,7 @@ impl Run<'_> {
         }
     }
 
-    /// `None` if no log tells of the node.
+    /// `None` without a log of the node.
     fn hop(&self, id: FlowId, flow: &Flow, hop: u32, (node, error): (NodeId, Option<Span>)) -> Option<LiveHop> {
         let task = self.lowered.system.tasks.get(self.lowered.task_of(id, hop)?.index())?;
         let stats = self.stats(task).filter(|stats| stats.released > 0)?;
@@ -158,19 +158,19 @@ impl Run<'_> {
         })
     }
 
-    /// The way of the messages to the hop.
-    fn add_leg(
+    /// Adds the messages to the hop, and their delays.
+    fn add_network_delay(
         &self,
-        told: &mut LiveHop,
+        live_hop: &mut LiveHop,
         flow: FlowId,
         hop: u32,
         (from, to): (NodeId, NodeId),
         clocks: Option<(Lateness, Lateness)>,
     ) {
         let Some(sender) = hop.checked_sub(1).and_then(|before| self.lowered.task_of(flow, before)) else { return };
-        told.messages = self.source.legs.most_taken(sender);
-        told.delay_bound = self.delay_bound(from, to);
-        told.delay = self.source.legs.delays(sender).zip(clocks).map(|(delays, (low, high))| {
+        live_hop.messages = self.source.legs.most_taken(sender);
+        live_hop.delay_bound = self.delay_bound(from, to);
+        live_hop.delay = self.source.legs.delays(sender).zip(clocks).map(|(delays, (low, high))| {
             let less = |ahead: Lateness| Lateness::from_ns(delays.max.as_ns().saturating_sub(ahead.as_ns()));
             (less(high), less(low))
         });
@@ -182,11 +182,11 @@ impl Run<'_> {
         delays.collect::<Option<Vec<Span>>>()?.into_iter().max()
     }
 
-    /// What the logs show of the node and of the way to it that `check` does not know of.
-    fn disturbances(&self, told: &LiveHop, from: Option<NodeId>, node: NodeId) -> Vec<String> {
+    /// Disturbances of the node and of messages to it that `check` does not assume.
+    fn disturbances(&self, live_hop: &LiveHop, from: Option<NodeId>, node: NodeId) -> Vec<String> {
         let mut found = Vec::new();
         if let (true, Some((least, _)), Some(bound), Some(from)) =
-            (told.above.contains(&"delay"), told.delay, told.delay_bound, from)
+            (live_hop.above.contains(&"delay"), live_hop.delay, live_hop.delay_bound, from)
         {
             let took = short(Span::from_ns(least.as_ns().unsigned_abs()));
             let (from, bound) = (self.node(from), short(bound));
@@ -197,9 +197,11 @@ impl Run<'_> {
         for (word, role, table) in
             [("receiving", flows::Role::Receive, spec.receive), ("sending", flows::Role::Send, spec.send)]
         {
-            found.extend(table.into_iter().flat_map(|table| self.table(word, (node, role), table, latency)));
+            found.extend(
+                table.into_iter().flat_map(|table| self.table_disturbances(word, (node, role), table, latency)),
+            );
         }
-        found.extend(self.overrun(node));
+        found.extend(self.largest_overrun(node));
         let stolen = self.source.legs.stolen(node.0);
         if !stolen.is_zero() {
             found.push(format!("the hypervisor took {} of CPU time", short(stolen)));
@@ -211,7 +213,13 @@ impl Run<'_> {
     }
 
     /// Late and long jobs of a table task.
-    fn table(&self, word: &str, (node, role): (NodeId, flows::Role), table: TableTask, latency: Span) -> Vec<String> {
+    fn table_disturbances(
+        &self,
+        word: &str,
+        (node, role): (NodeId, flows::Role),
+        table: TableTask,
+        latency: Span,
+    ) -> Vec<String> {
         let tasks = self.lowered.system.tasks.iter().skip(self.lowered.first).zip(&self.lowered.roles);
         let mut of_node = tasks.filter(|(task, is)| **is == role && task.node == node);
         let Some(stats) = of_node.find_map(|(task, _)| self.stats(task)) else { return Vec::new() };
@@ -225,8 +233,8 @@ impl Run<'_> {
         found
     }
 
-    /// The task of a node, but for those of the table, that exceeded its wcet most.
-    fn overrun(&self, node: NodeId) -> Option<String> {
+    /// The largest overrun of the node's tasks, other than table tasks.
+    fn largest_overrun(&self, node: NodeId) -> Option<String> {
         let tasks = self.lowered.system.tasks.iter().enumerate().filter(|(_, task)| task.node == node);
         let is_table = |at: usize| {
             let role = at.checked_sub(self.lowered.first).and_then(|at| self.lowered.roles.get(at));
@@ -241,13 +249,13 @@ impl Run<'_> {
     }
 }
 
-/// How much two clocks' difference is unknown.
-fn width((low, high): (Lateness, Lateness)) -> Span {
+/// The length of the interval in which two clocks' difference lies.
+fn uncertainty((low, high): (Lateness, Lateness)) -> Span {
     Span::from_ns(high.as_ns().abs_diff(low.as_ns()))
 }
 
 impl LiveHop {
-    fn judge(&mut self) {
+    fn compare_with_bounds(&mut self) {
         let response = self.response.map(|response| {
             let (response, error) = (i128::from(response.as_ns()), i128::from(self.response_error.as_ns()));
             exceeds(response - error, response + error, self.response_bound)

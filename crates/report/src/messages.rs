@@ -11,7 +11,7 @@ use takt_model::Time;
 
 use crate::scene::Scene;
 
-/// Messages on their way whose send is remembered, at most.
+/// The most messages on their way whose send is kept.
 const OPEN_MAX: usize = 1 << 16;
 
 /// A message of a chart.
@@ -81,8 +81,8 @@ impl<T> Deliveries<T> {
         self.stream(stream).completed = Some(task);
     }
 
-    /// A message of `job` was received. `make` gets the receiving task, where it is known. The answer
-    /// has the messages of earlier instants that released no job.
+    /// A message of `job` was received. `make` gets the receiving task, if it is known. Returns the
+    /// messages of earlier instants that released no job.
     pub(crate) fn taken(
         &mut self,
         stream: u32,
@@ -119,7 +119,7 @@ fn flow_of(name: &str) -> Option<&str> {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ArrowKeeper {
-    /// By task and number of the message: when it was sent, and by which job.
+    /// By task and message: the time of the send, and the sending job.
     open: BTreeMap<(usize, u64), (Time, u64)>,
     sends: BTreeSet<(Time, usize, u64)>,
     deliveries: Deliveries<Arrow>,

@@ -18,8 +18,8 @@
 //! Interrupts and softirqs are slices on a track of their own for each CPU that serves any. A
 //! nested interrupt lies within the interrupted one.
 //!
-//! Field numbers: protos/perfetto/trace of the Perfetto project. Each name is interned once; what a
-//! log defines late gets its name and its track there and then, before anything happens on it.
+//! Field numbers: protos/perfetto/trace of the Perfetto project. Each name is interned once. A late
+//! definition of a log is written at once, so its name and track precede its events.
 
 mod messages;
 mod proto;
@@ -64,7 +64,7 @@ pub struct PerfettoWriter<W: io::Write> {
     task_names: Vec<u64>,
     irq_names: Vec<u64>,
     next_name: u64,
-    /// Per node and CPU, the interrupts that are being served, outermost first; empty until the CPU serves its first.
+    /// Per node and CPU, the interrupts being served, outermost first; `None` before the first interrupt.
     serving: Vec<Vec<Option<Vec<u32>>>>,
     /// Per server, the budget left.
     budgets: Vec<Span>,
@@ -78,7 +78,7 @@ impl<W: io::Write> PerfettoWriter<W> {
     /// Writes the names and the tracks.
     ///
     /// # Errors
-    /// What `out` says.
+    /// Errors of `out`.
     pub fn new(out: W, scene: &Scene) -> io::Result<Self> {
         let mut writer = PerfettoWriter {
             out,
@@ -97,7 +97,7 @@ impl<W: io::Write> PerfettoWriter<W> {
             packet: Message::default(),
             error: None,
         };
-        writer.names()?;
+        writer.write_names()?;
         for node in 0..scene.nodes.len() {
             writer.open_node(node)?;
         }
@@ -116,7 +116,7 @@ impl<W: io::Write> PerfettoWriter<W> {
     /// Ends all open slices at `end`, and gives the output back.
     ///
     /// # Errors
-    /// The first that `out` gave since the tracks.
+    /// The first error of `out` after [`PerfettoWriter::new`].
     pub fn finish(mut self, end: Time) -> io::Result<W> {
         for task in 0..self.scene.tasks.len() {
             let id = TaskId(task as u32);
@@ -135,7 +135,7 @@ impl<W: io::Write> PerfettoWriter<W> {
         Ok(self.out)
     }
 
-    fn names(&mut self) -> io::Result<()> {
+    fn write_names(&mut self) -> io::Result<()> {
         self.packet.clear();
         let fixed = EVENT_NAMES.iter().enumerate().map(|(i, name)| (i as u64 + 1, *name));
         self.packet.message(field::INTERNED_DATA, |data| {
@@ -168,7 +168,7 @@ impl<W: io::Write> PerfettoWriter<W> {
         Ok(iid)
     }
 
-    /// Describes a node's tracks, as far as they are not there yet.
+    /// Describes the new tracks of a node.
     fn open_node(&mut self, n: usize) -> io::Result<()> {
         let Some(node) = self.scene.nodes.get(n).cloned() else { return Ok(()) };
         let id = NodeId(n as u32);
@@ -178,7 +178,7 @@ impl<W: io::Write> PerfettoWriter<W> {
             self.holders.push(Vec::new());
             self.serving.push(Vec::new());
             self.pending.push(0);
-            self.describe(|track| {
+            self.describe_track(|track| {
                 track.uint(field::TRACK_UUID, node_track(id)).uint(field::TRACK_CHILD_ORDERING, ORDER_EXPLICIT);
                 track.message(field::TRACK_PROCESS, |process| {
                     process.uint(field::PROCESS_PID, n as u64 + 1).text(field::PROCESS_NAME, &node.name);
@@ -187,14 +187,16 @@ impl<W: io::Write> PerfettoWriter<W> {
         }
         let before = self.holders[n].len() as u32;
         for cpu in before..if self.scene.preemptions { cpus } else { 0 } {
-            self.describe(|track| child(track, cpu_track(id, cpu), id, &format!("CPU {cpu}"), 2 * u64::from(cpu)))?;
+            self.describe_track(|track| {
+                child(track, cpu_track(id, cpu), id, &format!("CPU {cpu}"), 2 * u64::from(cpu))
+            })?;
         }
         // A CPU that is gone keeps its track.
         let count = cpus.max(before) as usize;
         self.holders[n].resize(count, None);
         self.serving[n].resize(count, None);
         if is_new {
-            self.describe(|track| {
+            self.describe_track(|track| {
                 child(track, pending_track(id), id, "jobs released and not over", 900_000);
                 track.message(field::TRACK_COUNTER, |counter| {
                     counter.text(field::COUNTER_UNIT_NAME, "jobs");
@@ -215,7 +217,7 @@ impl<W: io::Write> PerfettoWriter<W> {
                 self.on_cpu.resize(self.slices.len(), None);
             }
         }
-        self.describe(|track| child(track, task_track(TaskId(t as u32)), task.node, &task.name, 1_000 + t as u64))
+        self.describe_track(|track| child(track, task_track(TaskId(t as u32)), task.node, &task.name, 1_000 + t as u64))
     }
 
     fn open_interrupt(&mut self, i: usize) -> io::Result<()> {
@@ -233,13 +235,13 @@ impl<W: io::Write> PerfettoWriter<W> {
         if s < self.budgets.len() {
             return Ok(());
         }
-        // It begins with a full budget, and no event tells that.
+        // A sporadic server begins with a full budget, without an event.
         let full = server.budget.filter(|_| server.rule == "sporadic");
         self.budgets.push(full.unwrap_or_default());
         let (at, rank) = (s as u32, 500_000 + 2 * s as u64);
         let name = format!("server {}", server.name);
-        self.describe(|track| child(track, server_track(at), server.node, &name, rank))?;
-        self.describe(|track| {
+        self.describe_track(|track| child(track, server_track(at), server.node, &name, rank))?;
+        self.describe_track(|track| {
             child(track, budget_track(at), server.node, &format!("{name}: budget"), rank + 1);
             track.message(field::TRACK_COUNTER, |counter| {
                 counter.text(field::COUNTER_UNIT_NAME, "ns");
@@ -280,7 +282,7 @@ impl<W: io::Write> PerfettoWriter<W> {
         });
     }
 
-    fn learn(&mut self, definition: &Definition) -> io::Result<()> {
+    fn define_late(&mut self, definition: &Definition) -> io::Result<()> {
         match definition {
             Definition::Node(id, _) => self.open_node(id.index()),
             Definition::Task(id, _) => self.open_task(id.index()),
@@ -290,7 +292,7 @@ impl<W: io::Write> PerfettoWriter<W> {
         }
     }
 
-    fn describe(&mut self, fill: impl FnOnce(&mut Message)) -> io::Result<()> {
+    fn describe_track(&mut self, fill: impl FnOnce(&mut Message)) -> io::Result<()> {
         self.packet.clear();
         self.packet.message(field::TRACK_DESCRIPTOR, fill);
         self.send()
@@ -423,13 +425,13 @@ impl<W: io::Write> PerfettoWriter<W> {
         if begins {
             let is_new = serving.is_none();
             let stack = serving.get_or_insert_default();
-            // The same once more: its end was lost, with those of all within it.
+            // If the interrupt is open already, its end was lost, with the ends of all within it.
             let again = stack.iter().position(|open| *open == irq);
             let ended = stack.drain(again.unwrap_or(stack.len())..).count();
             stack.push(irq);
             if is_new && self.error.is_none() {
                 let name = format!("CPU {cpu} interrupts");
-                let described = self.describe(|it| child(it, track, node, &name, 2 * u64::from(cpu) + 1));
+                let described = self.describe_track(|it| child(it, track, node, &name, 2 * u64::from(cpu) + 1));
                 self.error = described.err();
             }
             (0..ended).for_each(|_| self.track_event(now, SLICE_END, track, 0, &[]));
@@ -443,7 +445,7 @@ impl<W: io::Write> PerfettoWriter<W> {
         }
     }
 
-    /// Nobody knows what the node's jobs do from here on, until an event tells it again.
+    /// Ends the phases of the node's jobs: their states are unknown until their next events.
     fn lose_jobs(&mut self, now: Time, node: NodeId) {
         for task in 0..self.scene.tasks.len() {
             if self.scene.tasks[task].node == node {
@@ -452,7 +454,6 @@ impl<W: io::Write> PerfettoWriter<W> {
         }
     }
 
-    /// Nothing is known any more of what the task's job does.
     fn lose_job(&mut self, now: Time, task: TaskId) {
         self.leave_cpu(now, task);
         if let Some(Some((_, inner @ true))) = self.slices.get_mut(task.index()) {
@@ -461,7 +462,7 @@ impl<W: io::Write> PerfettoWriter<W> {
         }
     }
 
-    /// Nothing is known any more of what the node's CPUs serve.
+    /// Ends the interrupts that the node's CPUs serve.
     fn end_interrupts(&mut self, now: Time, node: usize) {
         for cpu in 0..self.serving.get(node).map_or(0, Vec::len) {
             let ended = self.serving[node][cpu].as_mut().map_or(0, |stack| stack.drain(..).count());
@@ -556,12 +557,12 @@ impl<W: io::Write> Sink for PerfettoWriter<W> {
     }
 
     fn define(&mut self, _stream: u32, _now: Time, definition: &Definition) {
-        let said = matches!(definition, Definition::Task(id, def) if self.scene.tasks.get(id.index())
+        let is_known = matches!(definition, Definition::Task(id, def) if self.scene.tasks.get(id.index())
             .is_some_and(|task| task.name == def.name && task.node == def.node));
         self.scene.define(definition);
         self.tracker.define(definition);
-        if self.error.is_none() && !said {
-            self.error = self.learn(definition).err();
+        if self.error.is_none() && !is_known {
+            self.error = self.define_late(definition).err();
         }
     }
 }

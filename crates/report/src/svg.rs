@@ -18,7 +18,7 @@ use crate::messages::Fate;
 
 /// The start of a chart with a title: its element, its style and paper if it `stands_alone`, and its
 /// heading at `left`. `kind` is its class. Its size is in pixels.
-pub(crate) fn titled(
+pub(crate) fn svg_head(
     kind: &str,
     id: &str,
     title: &str,

@@ -67,7 +67,7 @@ struct Glyphs {
     rule: char,
     mode: char,
     /// A message on its way, and its receive.
-    way: char,
+    in_flight: char,
     receive: char,
     /// Eighths of a budget.
     levels: [char; 8],
@@ -88,7 +88,7 @@ const UNICODE: Glyphs = Glyphs {
     tick: '┬',
     rule: '─',
     mode: '┊',
-    way: '╌',
+    in_flight: '╌',
     receive: '▶',
     levels: ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'],
 };
@@ -107,7 +107,7 @@ const ASCII: Glyphs = Glyphs {
     tick: '+',
     rule: '-',
     mode: ':',
-    way: '-',
+    in_flight: '-',
     receive: '>',
     levels: ['1', '2', '3', '4', '5', '6', '7', '8'],
 };
@@ -120,31 +120,31 @@ const ANSI_DIM: u8 = 2;
 #[must_use]
 pub fn text(gantt: &Gantt, options: &TextOptions) -> String {
     let names = gantt.rows.iter().map(|row| name(gantt, row)).chain(gantt.lanes.iter().map(|lane| gantt.server(lane)));
-    let ways = ways(gantt, options.unicode);
-    let longest = names.chain(ways.iter().map(|(name, _)| name.as_str())).map(columns).max().unwrap_or(0);
+    let messages = message_rows(gantt, options.unicode);
+    let longest = names.chain(messages.iter().map(|(name, _)| name.as_str())).map(columns).max().unwrap_or(0);
     let width = options.width.max(40);
     let label = longest.clamp(3, (width / 3).min(24));
     let cells = width - label - 2;
     let glyphs = if options.unicode { &UNICODE } else { &ASCII };
-    Printer { gantt, options, glyphs, label, cells, starts: boundaries(gantt, cells), ways }.print()
+    Printer { gantt, options, glyphs, label, cells, cell_starts: boundaries(gantt, cells), messages }.print()
 }
 
 /// The messages of each pair of sender and receiver whose rows are drawn, with a name of the pair.
-fn ways(gantt: &Gantt, unicode: bool) -> Vec<(String, Vec<&Arrow>)> {
+fn message_rows(gantt: &Gantt, unicode: bool) -> Vec<(String, Vec<&Arrow>)> {
     let drawn = |task: usize| gantt.rows.iter().find(|row| row.task == task).map(|row| name(gantt, row));
     // Messages without a receiver stand with the others of their sender.
     let known: BTreeMap<usize, usize> =
         gantt.messages.iter().filter_map(|arrow| Some((arrow.task, arrow.fate.receiver()?))).collect();
-    let mut ways: BTreeMap<(usize, Option<usize>), Vec<&Arrow>> = BTreeMap::new();
+    let mut by_pair: BTreeMap<(usize, Option<usize>), Vec<&Arrow>> = BTreeMap::new();
     for arrow in &gantt.messages {
         let receiver = arrow.fate.receiver().or_else(|| known.get(&arrow.task).copied());
         // The receiver of a message in flight is unknown.
         if receiver.is_some() || arrow.fate == Fate::Dropped {
-            ways.entry((arrow.task, receiver)).or_default().push(arrow);
+            by_pair.entry((arrow.task, receiver)).or_default().push(arrow);
         }
     }
     let to = if unicode { "→" } else { "->" };
-    let named = ways.into_iter().filter_map(|((from, receiver), arrows)| {
+    let named = by_pair.into_iter().filter_map(|((from, receiver), arrows)| {
         let receiver = receiver.map_or(Some("?"), drawn)?;
         Some((format!("{} {to} {receiver}", drawn(from)?), arrows))
     });
@@ -163,8 +163,8 @@ struct Printer<'a> {
     glyphs: &'a Glyphs,
     label: usize,
     cells: usize,
-    starts: Vec<u64>,
-    ways: Vec<(String, Vec<&'a Arrow>)>,
+    cell_starts: Vec<u64>,
+    messages: Vec<(String, Vec<&'a Arrow>)>,
 }
 
 impl Printer<'_> {
@@ -190,8 +190,8 @@ impl Printer<'_> {
             head(&mut out, self.gantt.scene.servers.get(lane.server).map(|server| server.node));
             self.lane(&mut out, lane);
         }
-        for (name, arrows) in &self.ways {
-            self.way(&mut out, name, arrows);
+        for (name, arrows) in &self.messages {
+            self.message_row(&mut out, name, arrows);
         }
         self.mode_lines(&mut out);
         let legend = self.legend();
@@ -211,7 +211,7 @@ impl Printer<'_> {
     }
 
     fn cell(&self, at: Time) -> usize {
-        let after = self.starts.partition_point(|start| *start <= at.as_ns());
+        let after = self.cell_starts.partition_point(|start| *start <= at.as_ns());
         after.saturating_sub(1).min(self.cells - 1)
     }
 
@@ -280,7 +280,7 @@ impl Printer<'_> {
             let [before, after] = [0, 1].map(|i| pair[i].left.as_ns() as f64 / full);
             let level = |at: u64| before - (before - after) * ((at - from) as f64 / (to - from) as f64);
             for cell in self.cell(pair[0].at)..=self.cell(Time::from_ns(to - 1)) {
-                let (start, end) = (self.starts[cell].max(from), self.starts[cell + 1].min(to));
+                let (start, end) = (self.cell_starts[cell].max(from), self.cell_starts[cell + 1].min(to));
                 if start < end {
                     sums[cell] += (level(start) + level(end)) / 2.0 * (end - start) as f64;
                     pays[cell] = pays[cell].max(pair[0].then);
@@ -288,7 +288,7 @@ impl Printer<'_> {
             }
         }
         let show = |cell: usize| {
-            let time = (self.starts[cell + 1] - self.starts[cell]).max(1) as f64;
+            let time = (self.cell_starts[cell + 1] - self.cell_starts[cell]).max(1) as f64;
             // A full budget stays eight eighths whatever the rounding.
             let eighths = ((8.0 * sums[cell] / time - 1e-6).ceil() as usize).min(8);
             let glyph = eighths.checked_sub(1).map_or(' ', |eighth| self.glyphs.levels[eighth]);
@@ -305,13 +305,13 @@ impl Printer<'_> {
     }
 
     /// Messages from one task to another: a line from each send to the receive.
-    fn way(&self, out: &mut String, name: &str, arrows: &[&Arrow]) {
+    fn message_row(&self, out: &mut String, name: &str, arrows: &[&Arrow]) {
         let g = self.glyphs;
         let mut cells = vec![(' ', 0); self.cells];
         for arrow in arrows {
             let (first, last) = (self.cell(arrow.sent.max(self.gantt.from)), self.cell(arrow.until));
             for cell in cells.iter_mut().take(last + 1).skip(first).filter(|cell| cell.0 == ' ') {
-                *cell = (g.way, ANSI_DIM);
+                *cell = (g.in_flight, ANSI_DIM);
             }
             match arrow.fate {
                 Fate::Received(_) if arrow.until <= self.gantt.to => cells[last] = (g.receive, 0),
@@ -350,7 +350,7 @@ impl Printer<'_> {
             let (first, last) =
                 (self.cell(segment.from), self.cell(Time::from_ns(segment.to.as_ns().saturating_sub(1))));
             for cell in first..=last {
-                let (start, end) = (self.starts[cell], self.starts[cell + 1]);
+                let (start, end) = (self.cell_starts[cell], self.cell_starts[cell + 1]);
                 let within = segment.to.as_ns().min(end).saturating_sub(segment.from.as_ns().max(start));
                 let (cpu, open) = match segment.what {
                     Activity::Waiting => {
@@ -458,10 +458,10 @@ impl Printer<'_> {
         if marks(|kind| matches!(kind, MarkKind::Cancel(cause) if *cause != CancelCause::Late)) {
             words.push(format!("{} cancelled", g.cancel));
         }
-        if !self.ways.is_empty() {
-            words.push(format!("{}{} message from send to receive", g.way, g.receive));
+        if !self.messages.is_empty() {
+            words.push(format!("{}{} message from send to receive", g.in_flight, g.receive));
         }
-        if self.ways.iter().any(|(_, arrows)| arrows.iter().any(|arrow| arrow.fate == Fate::Dropped)) {
+        if self.messages.iter().any(|(_, arrows)| arrows.iter().any(|arrow| arrow.fate == Fate::Dropped)) {
             words.push(format!("{} message lost", g.miss));
         }
         if !self.gantt.lanes.is_empty() {

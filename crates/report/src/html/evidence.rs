@@ -6,7 +6,7 @@ use serde_json::Value;
 use takt_analysis::{Answer, CheckReport, TestReport, Verdict};
 use takt_model::{Arrival, Criticality, Placement, Span, System, Task};
 
-use super::{ReportInput, plural};
+use super::{ReportInput, count, number_cells, plural, time_or_dash};
 use crate::axis::short;
 use crate::markup::{Esc, clip};
 use crate::plot::percent;
@@ -63,9 +63,7 @@ pub(super) fn release_latencies(out: &mut String, input: &ReportInput<'_>) {
     );
     for (task, latency) in rows() {
         let _ = write!(out, "<tr><th scope=\"row\" title=\"{n}\">{n}</th>", n = Esc(&task.task));
-        for ns in [latency.min, latency.p50, latency.p99, latency.max] {
-            let _ = write!(out, "<td class=\"n\">{}</td>", Esc(&short(Span::from_ns(ns))));
-        }
+        number_cells(out, [latency.min, latency.p50, latency.p99, latency.max].map(|ns| short(Span::from_ns(ns))));
         out.push_str("</tr>\n");
     }
     out.push_str("</tbody></table></div>\n");
@@ -102,20 +100,12 @@ pub(super) fn chains(out: &mut String, input: &ReportInput<'_>) {
     out.push_str("</tr></thead>\n<tbody>\n");
     for name in &names {
         let _ = write!(out, "<tr><th scope=\"row\" title=\"{n}\">{n}</th>", n = Esc(name));
-        if let Some(check) = input.check {
-            let _ =
-                write!(out, "<td class=\"n\">{}</td>", check.chain_bound(name).map_or_else(|| "-".to_owned(), short));
-        }
+        number_cells(out, input.check.map(|check| time_or_dash(check.chain_bound(name).map(Span::as_ns))));
         for source in [input.simulated, input.measured].into_iter().flatten() {
             let chain = source.stats.chains.iter().find(|chain| chain.chain == *name);
             let response = chain.and_then(|chain| chain.response_ns.as_ref());
-            for ns in [response.map(|r| r.p50), response.map(|r| r.p99), response.map(|r| r.max)] {
-                let _ = write!(
-                    out,
-                    "<td class=\"n\">{}</td>",
-                    ns.map_or_else(|| "-".to_owned(), |ns| short(Span::from_ns(ns)))
-                );
-            }
+            let times = [response.map(|r| r.p50), response.map(|r| r.p99), response.map(|r| r.max)];
+            number_cells(out, times.map(time_or_dash));
         }
         out.push_str("</tr>\n");
     }
@@ -137,7 +127,6 @@ pub(super) fn servers(out: &mut String, input: &ReportInput<'_>) {
          <th class=\"n\">Most in<br/>a period</th><th class=\"n\">Replenished</th><th \
          class=\"n\">Used up</th></tr></thead>\n<tbody>\n",
     );
-    let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| short(Span::from_ns(ns)));
     for (word, one) in all {
         let _ = write!(
             out,
@@ -146,18 +135,16 @@ pub(super) fn servers(out: &mut String, input: &ReportInput<'_>) {
             n = Esc(&one.server)
         );
         let cells = [
-            time(one.budget_ns),
-            time(one.period_ns),
-            time(Some(one.supply_ns)),
+            time_or_dash(one.budget_ns),
+            time_or_dash(one.period_ns),
+            time_or_dash(Some(one.supply_ns)),
             one.utilization.map_or_else(|| "-".to_owned(), percent),
-            time(Some(one.idle_ns)),
-            time(one.supply_max_ns),
-            super::count(one.replenishments),
-            super::count(one.exhaustions),
+            time_or_dash(Some(one.idle_ns)),
+            time_or_dash(one.supply_max_ns),
+            count(one.replenishments),
+            count(one.exhaustions),
         ];
-        for cell in cells {
-            let _ = write!(out, "<td class=\"n\">{}</td>", Esc(&cell));
-        }
+        number_cells(out, cells);
         out.push_str("</tr>\n");
     }
     out.push_str("</tbody></table></div>\n");
@@ -215,7 +202,6 @@ pub(super) fn interrupts(out: &mut String, input: &ReportInput<'_>) {
          <th class=\"n\">Executed<br/>mean</th><th class=\"n\">Executed<br/>p99</th><th \
          class=\"n\">Executed<br/>max</th></tr></thead>\n<tbody>\n",
     );
-    let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| short(Span::from_ns(ns)));
     for one in all {
         let kind = match one.kind {
             Some("soft") => "softirq",
@@ -224,16 +210,14 @@ pub(super) fn interrupts(out: &mut String, input: &ReportInput<'_>) {
         };
         let _ = write!(out, "<tr><th scope=\"row\" title=\"{n}\">{n}</th><td>{kind}</td>", n = Esc(&one.interrupt));
         let cells = [
-            super::count(one.count),
+            count(one.count),
             one.utilization.map_or_else(|| "-".to_owned(), percent),
-            time(one.inter_arrival_ns.map(|between| between.p50)),
-            time(one.execution_ns.map(|execution| execution.mean)),
-            time(one.execution_ns.map(|execution| execution.p99)),
-            time(one.execution_ns.map(|execution| execution.max)),
+            time_or_dash(one.inter_arrival_ns.map(|between| between.p50)),
+            time_or_dash(one.execution_ns.map(|execution| execution.mean)),
+            time_or_dash(one.execution_ns.map(|execution| execution.p99)),
+            time_or_dash(one.execution_ns.map(|execution| execution.max)),
         ];
-        for cell in cells {
-            let _ = write!(out, "<td class=\"n\">{}</td>", Esc(&cell));
-        }
+        number_cells(out, cells);
         out.push_str("</tr>\n");
     }
     out.push_str("</tbody></table></div>\n");
@@ -361,9 +345,7 @@ fn task_table(out: &mut String, system: &System) {
         if several {
             let _ = write!(out, "<td>{}</td>", Esc(&system.nodes[task.node.index()].name));
         }
-        for span in [task.period, task.deadline, task.wcet] {
-            let _ = write!(out, "<td class=\"n\">{}</td>", Esc(&short(span)));
-        }
+        number_cells(out, [task.period, task.deadline, task.wcet].map(short));
         let _ = writeln!(
             out,
             "<td class=\"n\">{}</td><td>{}</td></tr>",

@@ -12,11 +12,11 @@ use crate::axis::{Axis, clock, short};
 use crate::markup::{Esc, Grid, Px, clip, columns};
 use crate::source::Source;
 
-/// So many tasks have a picture, those whose responses are longest for their deadlines or bounds first.
+/// The most tasks with a picture: those with the longest responses relative to their deadlines or bounds.
 const PICTURES_MAX: usize = 12;
-/// So many rows has a picture; the rest are one more.
+/// The most rows of a picture. One more row holds the rest.
 const ROWS_MAX: usize = 8;
-/// So many bars has a row; with more, those next to each other are drawn as one.
+/// With more bars in a row, adjacent ones are drawn as one.
 const BARS_MAX: usize = 2_000;
 const WIDTH: f64 = 972.0;
 const ROW: f64 = 26.0;
@@ -43,7 +43,7 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
     }
 }
 
-/// The run; without one, a simulation that missed deadlines.
+/// The run, or else a simulation that missed deadlines.
 fn source<'a>(input: &ReportInput<'a>) -> Option<&'a Source> {
     input.measured.or_else(|| input.simulated.filter(|source| source.stats.missed() > 0))
 }
@@ -118,7 +118,7 @@ fn pictures<'a>(input: &ReportInput<'_>, source: &'a Source) -> Vec<(&'a str, &'
     for task in &source.stats.tasks {
         let Some(worst) = source.worst.get(&task.id) else { continue };
         let deadline = worst.deadline.map(|deadline| deadline.saturating_since(worst.arrival));
-        // Nothing to hold it against.
+        // Without a bound and a deadline the response has no measure.
         let Some(limit) = bound(&task.task).into_iter().chain(deadline).min() else { continue };
         let per_mille = u128::from(worst.response().as_ns()) * 1000 / u128::from(limit.as_ns().max(1));
         all.push((per_mille, &task.task, worst));
@@ -216,7 +216,7 @@ fn picture(out: &mut String, name: &str, worst: &Worst) {
     out.push_str("</svg></div>\n");
 }
 
-/// The job first, then who had the CPU longest.
+/// The rows of a picture: the job first, then the others by their CPU time.
 fn rows(worst: &Worst) -> Vec<(String, Row<'_>)> {
     let mut rows: BTreeMap<(bool, String), Row<'_>> = BTreeMap::new();
     for turn in &worst.turns {

@@ -142,6 +142,18 @@ fn count(n: u64) -> String {
     out
 }
 
+/// A time, or a dash.
+fn time_or_dash(ns: Option<u64>) -> String {
+    ns.map_or_else(|| "-".to_owned(), |ns| short(Span::from_ns(ns)))
+}
+
+/// Cells of a table with numbers.
+fn number_cells(out: &mut String, cells: impl IntoIterator<Item = String>) {
+    for cell in cells {
+        let _ = write!(out, "<td class=\"n\">{}</td>", Esc(&cell));
+    }
+}
+
 fn tiles(out: &mut String, input: &ReportInput<'_>) {
     out.push_str("<div class=\"tiles\">\n");
     if let Some(check) = input.check {

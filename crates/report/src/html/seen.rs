@@ -6,23 +6,23 @@ use takt_log::stats::TaskStats;
 use takt_model::Span;
 
 use super::distributions::folded;
-use super::{ReportInput, count, plural};
+use super::{ReportInput, count, plural, time_or_dash};
 use crate::axis::short;
 use crate::markup::Esc;
 use crate::plot::{Line, Plot, Rule, percent};
 use crate::source::Source;
 
-/// So many tasks have a row, the busiest; of the others their number is told.
+/// The most rows: the busiest tasks have one, and a line counts the others.
 const ROWS_MAX: usize = 100;
-/// So many have plots.
+/// The most tasks with plots.
 const PLOTS_MAX: usize = 40;
 
-/// The log, where there is no system.
+/// The log, if there is no system.
 pub(super) fn source<'a>(input: &ReportInput<'a>) -> Option<&'a Source> {
     input.measured.or(input.simulated).filter(|_| input.system.is_none())
 }
 
-/// Its tasks that did anything, the busiest first.
+/// The tasks with jobs, the busiest first.
 pub(super) fn tasks(source: &Source) -> Vec<&TaskStats> {
     let mut tasks: Vec<&TaskStats> =
         source.stats.tasks.iter().filter(|task| task.released + task.censored > 0).collect();
@@ -61,21 +61,20 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
 
 fn row(out: &mut String, task: &TaskStats) {
     let _ = write!(out, "<tr><th scope=\"row\" title=\"{n}\">{n}</th>", n = Esc(&task.task));
-    let time = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| short(Span::from_ns(ns)));
     let (execution, response) = (task.execution_ns, task.response_ns);
     let late = task.missed.is_some_and(|missed| missed > 0);
 
     let cells = [
         count(task.released),
         task.utilization.map_or_else(|| "-".to_owned(), percent),
-        time(task.inter_arrival_ns.map(|between| between.p50)),
-        time(execution.map(|execution| execution.mean)),
-        time(execution.map(|execution| execution.p99)),
-        time(execution.map(|execution| execution.max)),
-        time(response.map(|response| response.p50)),
-        time(response.map(|response| response.p99)),
-        time(response.map(|response| response.max)),
-        time(task.deadline_ns),
+        time_or_dash(task.inter_arrival_ns.map(|between| between.p50)),
+        time_or_dash(execution.map(|execution| execution.mean)),
+        time_or_dash(execution.map(|execution| execution.p99)),
+        time_or_dash(execution.map(|execution| execution.max)),
+        time_or_dash(response.map(|response| response.p50)),
+        time_or_dash(response.map(|response| response.p99)),
+        time_or_dash(response.map(|response| response.max)),
+        time_or_dash(task.deadline_ns),
         task.missed.map_or_else(|| "-".to_owned(), count),
         task.preemptions.map_or_else(|| "-".to_owned(), count),
     ];

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use takt_log::stats::TaskStats;
 use takt_model::{Span, Task, TaskId};
 
-use super::ReportInput;
+use super::{ReportInput, time_or_dash};
 use crate::axis::short;
 use crate::markup::Esc;
 use crate::plot::{Bar, percent};
@@ -127,11 +127,7 @@ pub(super) fn section(out: &mut String, input: &ReportInput<'_>) {
                 let response = stats.and_then(|stats| stats.response_ns.as_ref());
                 for ns in [response.map(|r| r.p99), response.map(|r| r.max)] {
                     let late = ns.is_some_and(|ns| ns > row.task.deadline.as_ns());
-                    cell(
-                        out,
-                        if late { "late" } else { "" },
-                        &ns.map_or_else(|| "-".to_owned(), |ns| short(Span::from_ns(ns))),
-                    );
+                    cell(out, if late { "late" } else { "" }, &time_or_dash(ns));
                 }
             }
         }
