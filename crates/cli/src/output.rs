@@ -102,7 +102,7 @@ struct DeferredFile {
     at_once: bool,
 }
 
-/// What is at the path until the first write.
+/// The file at the path until the first write.
 #[derive(Clone, Copy)]
 enum PreviousFile {
     /// Nothing: the new file has no name yet.

@@ -79,7 +79,7 @@ impl Claim {
 
 pub(super) struct Drawn {
     pub(super) file: String,
-    pub(super) alone: String,
+    pub(super) standalone_svg: String,
     pub(super) picture: Picture,
 }
 
@@ -88,7 +88,7 @@ impl Drawn {
         let id = file.trim_end_matches(".svg");
         Drawn {
             file: file.to_owned(),
-            alone: figure.svg(id, true),
+            standalone_svg: figure.svg(id, true),
             picture: Picture { title: title.into(), caption: caption.into(), svg: figure.svg(id, false) },
         }
     }

@@ -164,7 +164,7 @@ fn figure(one: &Measured) -> Result<Drawn, Failure> {
     };
     Ok(Drawn {
         file: format!("schedule-budgets-{}ms.svg", one.scale),
-        alone: draw(true),
+        standalone_svg: draw(true),
         picture: Picture {
             title: format!("Fig. 4: the schedule, greedy tasks in {}", one.times()),
             caption: format!(

@@ -52,7 +52,7 @@ const PLAYERS: [&str; 4] =
     ["FIFO, more important", "FIFO, less important", "reserved (25ms, 40ms)", "reserved (12.5ms, 40ms)"];
 const NAMES: [&str; 2] = ["player-1", "player-2"];
 /// A claim needs the inter-frame times of six scenes.
-const FRAMES_LEAST: u64 = 299;
+const FRAMES_MIN: u64 = 299;
 
 /// How long the film is, and with --short.
 const LENGTH: Span = Span::from_ms(14_000);
@@ -214,7 +214,7 @@ fn claims<'a>(findings: &mut Findings, of: &impl Fn(usize) -> Option<&'a Summary
         all([within(mean(2), 1.0, 0.9, 1.1), within(mean(3), 1.0, 0.9, 1.1)]),
     );
     for claim in &mut findings.claims {
-        claim.needs(sample, FRAMES_LEAST, "inter-frame times of a player");
+        claim.needs(sample, FRAMES_MIN, "inter-frame times of a player");
     }
 }
 

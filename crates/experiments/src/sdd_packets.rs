@@ -70,15 +70,15 @@ const PORT: u16 = 7000;
 /// The fewest packets of a test.
 const COUNT_MIN: u64 = 10;
 /// A median of fewer distances decides nothing.
-const DISTANCES_LEAST: u64 = 50;
+const DISTANCES_MIN: u64 = 50;
 /// Size of the payload: packets are as small as a control message.
-const BYTES: usize = 64;
+const PAYLOAD: usize = 64;
 /// The priority that takt gives to its most important tasks.
 const PRIORITY: u8 = 48;
 /// The priority that PREEMPT_RT gives to interrupt threads.
-const INTERRUPTS: u8 = 50;
+const INTERRUPT_PRIORITY: u8 = 50;
 /// The longest time that a receiver waits for the next packet.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
+const RECEIVE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
 #[derive(Default)]
 struct Measured {
@@ -93,13 +93,13 @@ type Source<'a> = (&'a [Measured], fn(&Measured) -> &Histogram);
 
 fn reproduce(context: &Context) -> Result<Findings, Failure> {
     // Ten tests: with a thread and with the softirq.
-    let each = context.duration(Span::from_s(6), Span::from_s(1));
+    let duration = context.duration(Span::from_s(6), Span::from_s(1));
     let mut findings = Findings::default();
     let (mut threads, mut softirqs) = (Vec::new(), Vec::new());
     let bar = (context.host.bar)("tests", 2 * PAUSES.len() as u64);
     for pause in PAUSES {
         for (threaded, into) in [(true, &mut threads), (false, &mut softirqs)] {
-            let count = (each.as_ns() / Span::from_ms(pause).as_ns()).max(COUNT_MIN);
+            let count = (duration.as_ns() / Span::from_ms(pause).as_ns()).max(COUNT_MIN);
             if context.stopped() {
                 into.push(Measured::default());
                 continue;
@@ -173,7 +173,7 @@ fn measure(
         // The first CPU, as for a device's interrupts. Some virtual machines do not report switches
         // from the idle threads of other CPUs.
         let cpus: Vec<u32> = context.machine.cpus.first().copied().into_iter().collect();
-        cable.right().schedule_driver(&Class::Fifo { priority: INTERRUPTS }, &cpus).map_err(Failure::cannot)?;
+        cable.right().schedule_driver(&Class::Fifo { priority: INTERRUPT_PRIORITY }, &cpus).map_err(Failure::cannot)?;
     }
     let file = format!("packets-every-{pause}ms-{}.takt", if threaded { "thread" } else { "softirq" });
     let recording = Recording::with(context, &file, driver)?;
@@ -185,8 +185,8 @@ fn measure(
             over.store(context.stopped(), Ordering::Relaxed);
             clock::pause(Span::from_ms(20));
         }
-        let sent = joined(sender);
-        Ok::<_, Failure>((sent?, joined(receiver)?))
+        let sent = join(sender);
+        Ok::<_, Failure>((sent?, join(receiver)?))
     });
     let recorded = recording.finish()?;
     let (sender, receiver) = sent?;
@@ -219,7 +219,7 @@ fn named<'scope, 'env>(
     std::thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, work)
 }
 
-fn joined(worker: Worker<'_>) -> Result<Histogram, Failure> {
+fn join(worker: Worker<'_>) -> Result<Histogram, Failure> {
     let worker = worker.map_err(|error| Failure::trouble(format_args!("cannot start a thread: {error}")))?;
     worker.join().unwrap_or_else(|_| Err(Failure::trouble("a thread ended by a panic; this is a bug of takt")))
 }
@@ -231,7 +231,7 @@ fn send(over: &AtomicBool, cable: &Cable, pause: Span, count: u64) -> Result<His
     let trouble = |error: io::Error| Failure::trouble(format_args!("packets cannot be sent: {error}"));
     let socket = UdpSocket::bind((cable.left().address(), 0)).map_err(trouble)?;
     socket.connect((cable.right().address(), PORT)).map_err(trouble)?;
-    let _class = more_important()?;
+    let _class = raise_priority()?;
     // In this time the receiver opens its socket, and the kernel learns the addresses.
     clock::pause(Span::from_ms(200));
     let epoch = clock::Epoch::now_is_zero();
@@ -240,7 +240,7 @@ fn send(over: &AtomicBool, cable: &Cable, pause: Span, count: u64) -> Result<His
         let now = epoch.now();
         // The kernel refuses a packet if the receiver's socket is not open. The receiver counts
         // what it gets.
-        let _ = socket.send(&[0; BYTES]);
+        let _ = socket.send(&[0; PAYLOAD]);
         if let Some(last) = last.replace(now) {
             distances.record(now.saturating_since(last).as_ns());
         }
@@ -258,11 +258,11 @@ fn receive(cable: &Cable) -> Result<Histogram, Failure> {
     cable.right().enter().map_err(|error| refused(&error))?;
     let trouble = |error: io::Error| Failure::trouble(format_args!("packets cannot be received: {error}"));
     let socket = UdpSocket::bind((cable.right().address(), PORT)).map_err(trouble)?;
-    socket.set_read_timeout(Some(PATIENCE)).map_err(trouble)?;
-    let _class = more_important()?;
+    socket.set_read_timeout(Some(RECEIVE_TIMEOUT)).map_err(trouble)?;
+    let _class = raise_priority()?;
     let epoch = clock::Epoch::now_is_zero();
     let (mut distances, mut last) = (Histogram::default(), None);
-    let mut bytes = [0; 2 * BYTES];
+    let mut bytes = [0; 2 * PAYLOAD];
     while let Ok(1..) = socket.recv(&mut bytes) {
         let now = epoch.now();
         if let Some(last) = last.replace(now) {
@@ -272,7 +272,7 @@ fn receive(cable: &Cable) -> Result<Histogram, Failure> {
     Ok(distances)
 }
 
-fn more_important() -> Result<ClassGuard, Failure> {
+fn raise_priority() -> Result<ClassGuard, Failure> {
     ClassGuard::enter(&Class::Fifo { priority: PRIORITY }).map_err(Failure::cannot)
 }
 
@@ -318,7 +318,7 @@ fn claims(findings: &mut Findings, threads: &[Measured], softirqs: &[Measured]) 
         let shown = ratios.iter().map(|ratio| decimal(*ratio, 3));
         let found = format!("relative to the sender: {}", shown.collect::<Vec<_>>().join(", "));
         let holds = all(ratios.iter().map(|ratio| within(*ratio, 1.0, 0.98, 1.02)));
-        findings.claim(name, claim, found, holds).needs(sample, DISTANCES_LEAST, "distances in a test");
+        findings.claim(name, claim, found, holds).needs(sample, DISTANCES_MIN, "distances in a test");
     };
     claim(
         "receiver",

@@ -54,7 +54,7 @@ const TABLE_I: [[f64; 12]; 3] = [
     [2941., 51., 5859., 2919., 7993., 24., 9049., 6938., 3683., 397., 7285., 2927.],
 ];
 /// A median of fewer jobs decides nothing.
-const JOBS_LEAST: u64 = 100;
+const JOBS_MIN: u64 = 100;
 /// Period and CPU of each task.
 const TASKS: [(u64, u32); 3] = [(6, 0), (3, 1), (8, 1)];
 /// The releases repeat after this time.
@@ -229,7 +229,7 @@ fn claims(findings: &mut Findings, measured: &[Option<&TaskStats>], simulated: &
         within(delay(2), 1.0, 0.9, 2.2),
     );
     for claim in &mut findings.claims {
-        claim.needs(sample, JOBS_LEAST, "jobs of a task");
+        claim.needs(sample, JOBS_MIN, "jobs of a task");
     }
     let expected = |i: usize| simulated[i]?.response_ns.map(|summary| us(summary.p50));
     let beside = |i: usize| response(i).zip(expected(i)).map(|(measured, simulated)| measured / simulated);

@@ -93,9 +93,9 @@ const PERIODS: [(u64, u64); 2] = [(30, 5), (5, 1)];
 /// How long a file takes at a fixed priority, about, and with --short.
 const FILE_TIME: (Span, Span) = (Span::from_s(1), Span::from_ms(300));
 /// A throughput needs this many whole periods of each reservation.
-const PERIODS_LEAST: u64 = 5;
+const PERIODS_MIN: u64 = 5;
 /// The time of a file needs this many requests, over all repetitions.
-const REQUESTS_LEAST: u64 = 1_000;
+const REQUESTS_MIN: u64 = 1_000;
 
 struct Measured {
     /// The driver's share of a CPU at a fixed priority.
@@ -125,7 +125,7 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
     findings.tables.push(table_vi(&measured));
     findings.tables.push(table_vii(&measured));
     findings.figures.extend(charts::all(&measured));
-    throughput_claims(&mut findings, &measured, PERIODS_LEAST);
+    throughput_claims(&mut findings, &measured, PERIODS_MIN);
     file_claims(&mut findings, &measured);
     differences(&mut findings, context, &measured);
     Ok(findings)
@@ -419,7 +419,7 @@ fn file_claims(findings: &mut Findings, measured: &Measured) {
             format!("by u T/Q: {}", span(&times)),
             all((1..TABLE_VII.len()).map(|row| within(slower(row), 1.0, 0.65, 1.35))),
         )
-        .needs(requests, REQUESTS_LEAST, "requests of each file");
+        .needs(requests, REQUESTS_MIN, "requests of each file");
     let cpu = |row: usize| {
         median(&measured.files[row].iter().map(|reader| reader.cpu.as_ns() as f64 / 1e6).collect::<Vec<_>>())
     };
@@ -433,7 +433,7 @@ fn file_claims(findings: &mut Findings, measured: &Measured) {
             format!("{} ms", span(&own)),
             (own.len() == TABLE_VII.len()).then_some(most < 2.0 * least),
         )
-        .needs(requests, REQUESTS_LEAST, "requests of each file");
+        .needs(requests, REQUESTS_MIN, "requests of each file");
 }
 
 fn differences(findings: &mut Findings, context: &Context, measured: &Measured) {
@@ -498,7 +498,7 @@ mod tests {
             };
             measured.files = (0..TABLE_VII.len()).map(|row| (0..repeat).map(|_| reader(row)).collect()).collect();
             let mut findings = Findings::default();
-            throughput_claims(&mut findings, &measured, PERIODS_LEAST);
+            throughput_claims(&mut findings, &measured, PERIODS_MIN);
             file_claims(&mut findings, &measured);
             findings.claims.iter().map(|claim| claim.holds).collect::<Vec<_>>()
         };

@@ -49,7 +49,7 @@ const RATE_MAX: f64 = 60_000.0;
 const DRIVER_PRIORITY: u8 = 40;
 const PLAYER_PRIORITY: u8 = 46;
 /// A claim needs this many inter-frame times of each player.
-const FRAMES_LEAST: u64 = 125;
+const FRAMES_MIN: u64 = 125;
 /// Reservations (Q, T) of the player and of the thread in us. The player's are the paper's. The
 /// thread's are what the kernel admits beside them.
 const RESERVED: [[(u64, u64); 2]; 5] = [
@@ -330,7 +330,7 @@ fn claims(findings: &mut Findings, outcomes: &[Outcome]) {
             format!("{} times 40 ms without them, {} with them", text(mean(PLAYER_ALONE)), text(mean(PLAYER_OTHER))),
             mean(PLAYER_OTHER).zip(mean(PLAYER_ALONE)).map(|(with, without)| with >= 1.1 * without),
         )
-        .needs(sample, FRAMES_LEAST, "inter-frame times of a player");
+        .needs(sample, FRAMES_MIN, "inter-frame times of a player");
     let fifo = share(outcomes, PLAYER_FIFO);
     findings
         .claim(
@@ -344,7 +344,7 @@ fn claims(findings: &mut Findings, outcomes: &[Outcome]) {
             ),
             all([within(p90(PLAYER_FIFO), 1.0, 0.0, 1.1), fifo.map(|share| share <= 0.9)]),
         )
-        .needs(sample, FRAMES_LEAST, "inter-frame times of a player");
+        .needs(sample, FRAMES_MIN, "inter-frame times of a player");
     let shares: Vec<Option<f64>> = (0..RESERVED.len()).map(|test| share(outcomes, FIRST_TEST + test)).collect();
     let rises = shares.windows(2).map(|pair| pair[0].zip(pair[1]).map(|(before, after)| after >= 0.95 * before));
     let gain = shares[0].zip(shares[RESERVED.len() - 1]).map(|(first, last)| last / first);
@@ -360,7 +360,7 @@ fn claims(findings: &mut Findings, outcomes: &[Outcome]) {
             ),
             all(rises.chain([gain.map(|gain| gain >= 1.3)])),
         )
-        .needs(sample, FRAMES_LEAST, "inter-frame times of a player");
+        .needs(sample, FRAMES_MIN, "inter-frame times of a player");
     let last = FIRST_TEST + RESERVED.len() - 1;
     findings
         .claim(
@@ -380,7 +380,7 @@ fn claims(findings: &mut Findings, outcomes: &[Outcome]) {
                 within(p99(last), 1.0, 0.0, 2.05),
             ]),
         )
-        .needs(sample, FRAMES_LEAST, "inter-frame times of a player");
+        .needs(sample, FRAMES_MIN, "inter-frame times of a player");
 }
 
 fn differences(findings: &mut Findings) {

@@ -17,7 +17,7 @@ pub(super) fn files(experiment: &Experiment, context: &Context, findings: &Findi
         names.push(name);
     }
     for figure in &findings.figures {
-        context.write(&figure.file, figure.alone.as_bytes())?;
+        context.write(&figure.file, figure.standalone_svg.as_bytes())?;
         names.push(figure.file.clone());
     }
     names.extend(findings.files.iter().cloned());

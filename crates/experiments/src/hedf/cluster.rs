@@ -109,8 +109,8 @@ pub(super) struct Client {
     /// The start of its clock's periods and ticks.
     offset: Span,
     frame: u64,
-    /// Messages that it has made, those to its own node included.
-    made: u64,
+    /// The number of messages so far, with those to its own node.
+    created: u64,
     draw: Draw,
 }
 
@@ -135,7 +135,7 @@ impl Client {
     pub(super) fn new(cluster: &Cluster, seed: u64, node: usize) -> Client {
         let draw = Draw::new(seed, &format!("node-{node}"));
         let offset = draw.uniform(Purpose::Distance, 0, Span::ZERO, cluster.period);
-        Client { node, offset, frame: 0, made: 0, draw }
+        Client { node, offset, frame: 0, created: 0, draw }
     }
 
     pub(super) fn due(&self, cluster: &Cluster) -> Option<Time> {
@@ -144,8 +144,8 @@ impl Client {
     }
 
     pub(super) fn next_frame(&mut self, cluster: &Cluster) -> Vec<Planned> {
-        let numbers = self.made..self.made + cluster.size(self.node, self.frame);
-        (self.frame, self.made) = (self.frame + 1, numbers.end);
+        let numbers = self.created..self.created + cluster.size(self.node, self.frame);
+        (self.frame, self.created) = (self.frame + 1, numbers.end);
         let of = |number: u64| {
             let (server, d) = (Cluster::receiver(self.node, number), cluster.deadline);
             let (least, most) = cluster.hosts;
@@ -178,13 +178,13 @@ struct Node {
     client: Client,
     /// When the next frame is due; `None` after the last.
     due: Option<Time>,
-    /// Requests that have not left.
-    own: usize,
+    /// Requests in the egress.
+    queued_requests: usize,
 }
 
-/// When the bucket of a class lets packets through.
+/// The bucket of a class, and when it opens.
 struct Gate {
-    /// The egress has the same.
+    /// A copy of the bucket in the egress.
     bucket: Option<TokenBucket>,
     opened: Time,
 }
@@ -202,8 +202,8 @@ struct World<'a> {
     now: Time,
     end: Time,
     ran: ClusterRun,
-    decided: Vec<EgressDecision>,
-    left: Vec<PortDecision>,
+    egress_decisions: Vec<EgressDecision>,
+    port_decisions: Vec<PortDecision>,
 }
 
 impl<'a> World<'a> {
@@ -220,7 +220,7 @@ impl<'a> World<'a> {
                 gates: cluster.classes.iter().map(Gate::new).collect::<Result<_, _>>()?,
                 due: client.due(cluster),
                 client,
-                own: 0,
+                queued_requests: 0,
             })
         };
         Ok(World {
@@ -229,8 +229,8 @@ impl<'a> World<'a> {
             now: Time::ZERO,
             end: Time::ZERO.saturating_add(duration),
             ran: ClusterRun::default(),
-            decided: Vec::new(),
-            left: Vec::new(),
+            egress_decisions: Vec::new(),
+            port_decisions: Vec::new(),
         })
     }
 
@@ -242,7 +242,7 @@ impl<'a> World<'a> {
             }
         };
         for (i, node) in self.nodes.iter().enumerate() {
-            let waits = self.cluster.blocks && node.own > 0;
+            let waits = self.cluster.blocks && node.queued_requests > 0;
             offer(node.due.filter(|_| !waits), WorldEvent::Frame(i));
         }
         for (i, node) in self.nodes.iter().enumerate() {
@@ -258,7 +258,7 @@ impl<'a> World<'a> {
         let cluster = self.cluster;
         self.ran.blocked += u64::from(self.nodes[client].due.is_some_and(|due| due < self.now));
         for planned in self.nodes[client].client.next_frame(cluster) {
-            self.nodes[client].own += 1;
+            self.nodes[client].queued_requests += 1;
             let packet = Packet {
                 stream: Planned::stream(client, planned.number),
                 bytes: Bytes::new(MESSAGE),
@@ -287,25 +287,25 @@ impl<'a> World<'a> {
     }
 
     fn egress(&mut self, at: usize, event: EgressEvent) {
-        let mut decided = std::mem::take(&mut self.decided);
-        self.nodes[at].egress.on_event(self.now, event, &mut decided);
-        for decision in decided.drain(..) {
+        let mut decisions = std::mem::take(&mut self.egress_decisions);
+        self.nodes[at].egress.on_event(self.now, event, &mut decisions);
+        for decision in decisions.drain(..) {
             match decision {
                 EgressDecision::Start { class, packet, end } => self.start(at, class, packet, end),
                 EgressDecision::End { packet, .. } => {
                     self.nodes[at].sending = false;
-                    self.gone(at, packet);
+                    self.leave_egress(at, packet);
                     let message = self.ran.messages[(packet.tag / 2) as usize];
                     let to = if is_reply(&packet) { message.client } else { message.server };
                     self.port(to, PortEvent::Arrive { packet, pair: 0, latency_draw: 0 });
                 }
                 EgressDecision::Drop { packet, .. } => {
-                    self.gone(at, packet);
+                    self.leave_egress(at, packet);
                     self.ran.messages[(packet.tag / 2) as usize].round_trip = None;
                 }
             }
         }
-        self.decided = decided;
+        self.egress_decisions = decisions;
         self.nodes[at].wake = self.wake_of(at);
     }
 
@@ -341,16 +341,16 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A packet is no longer in the egress of a node.
-    fn gone(&mut self, at: usize, packet: Packet) {
+    /// A packet leaves the egress of a node.
+    fn leave_egress(&mut self, at: usize, packet: Packet) {
         let node = &mut self.nodes[at];
-        node.own -= usize::from(!is_reply(&packet));
+        node.queued_requests -= usize::from(!is_reply(&packet));
     }
 
     fn port(&mut self, at: usize, event: PortEvent) {
-        let mut left = std::mem::take(&mut self.left);
-        self.nodes[at].port.on_event(self.now, event, &mut left);
-        for decision in left.drain(..) {
+        let mut decisions = std::mem::take(&mut self.port_decisions);
+        self.nodes[at].port.on_event(self.now, event, &mut decisions);
+        for decision in decisions.drain(..) {
             match decision {
                 PortDecision::Leave(packet) if is_reply(&packet) => {
                     let message = &mut self.ran.messages[(packet.tag / 2) as usize];
@@ -364,7 +364,7 @@ impl<'a> World<'a> {
                 PortDecision::Drop(packet, _) => self.ran.messages[(packet.tag / 2) as usize].round_trip = None,
             }
         }
-        self.left = left;
+        self.port_decisions = decisions;
     }
 }
 

@@ -11,7 +11,7 @@ use takt_report::{Figure, Form, Series};
 use super::super::context::Context;
 use super::super::findings::{Comparison, Drawn, Findings, Row, SIMULATED, mean, ms};
 use crate::failure::Failure;
-use measure::{Outcome, middle, range, run};
+use measure::{Outcome, p99_minus_p1, range, run};
 use ring::{FRAME, Kind, MESSAGE, NODES, SEND_GAP, SWITCH, is_urgent, system};
 
 mod measure;
@@ -20,13 +20,13 @@ mod ring;
 /// Flows of each node, by load.
 const LOADS: [u32; 7] = [2, 4, 6, 8, 10, 12, 14];
 /// Shorter runs decide nothing: the slowest flow has 20 instances a second.
-const LEAST_S: u64 = 20;
+const DURATION_MIN_S: u64 = 20;
 
 struct Point {
     flows: u32,
     outcomes: Vec<Outcome>,
     proven: Vec<f64>,
-    within: Vec<bool>,
+    within_bounds: Vec<bool>,
 }
 
 type Measure = fn(&Outcome) -> Option<f64>;
@@ -36,14 +36,14 @@ pub(super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let bar = (context.host.bar)("simulating", (LOADS.len() * Kind::ALL.len()) as u64);
     let mut points = Vec::new();
     for flows in LOADS {
-        let mut point = Point { flows, outcomes: Vec::new(), proven: Vec::new(), within: Vec::new() };
+        let mut point = Point { flows, outcomes: Vec::new(), proven: Vec::new(), within_bounds: Vec::new() };
         for kind in Kind::ALL {
             if !context.stopped() {
                 point.add(kind, context.seed, duration)?;
             }
             bar.inc(1);
         }
-        // A load that was not measured under all three says nothing.
+        // A stop may leave out some of the three kinds. Then the load is left out.
         if point.outcomes.len() == Kind::ALL.len() {
             points.push(point);
         }
@@ -72,7 +72,7 @@ impl Point {
         let most = |flow: usize| outcome.flows[flow].summary().map_or(0, |all| all.max);
         let within = bounds.iter().enumerate().all(|(flow, bound)| bound.is_none_or(|bound| most(flow) <= bound));
         self.proven.push(proven as f64 * 100.0 / bounds.len().max(1) as f64);
-        self.within.push(within);
+        self.within_bounds.push(within);
         self.outcomes.push(outcome);
         Ok(())
     }
@@ -84,7 +84,7 @@ impl Point {
 
 /// The mean over all flows of the middle 98 % of their responses, in ms.
 fn flow_spread(of: &Outcome) -> Option<f64> {
-    mean(of.flows.iter().filter_map(middle).map(ms))
+    mean(of.flows.iter().filter_map(p99_minus_p1).map(ms))
 }
 
 /// The largest range of a flow's responses, in ms.
@@ -92,9 +92,9 @@ fn flow_range(of: &Outcome) -> Option<f64> {
     of.flows.iter().filter_map(range).max().map(ms)
 }
 
-/// The same two of the local tasks.
+/// [`flow_spread`] of the local tasks.
 fn local_spread(of: &Outcome) -> Option<f64> {
-    mean(of.locals.iter().filter_map(middle).map(ms))
+    mean(of.locals.iter().filter_map(p99_minus_p1).map(ms))
 }
 
 fn local_range(of: &Outcome) -> Option<f64> {
@@ -102,14 +102,14 @@ fn local_range(of: &Outcome) -> Option<f64> {
 }
 
 fn switch_spread(of: &Outcome) -> Option<f64> {
-    middle(&of.in_windows).map(|count| count as f64)
+    p99_minus_p1(&of.switches_by_window).map(|count| count as f64)
 }
 
-fn unaware(of: &Outcome) -> Option<f64> {
-    of.unaware.summary().map(|all| ms(all.mean))
+fn arrival_to_job(of: &Outcome) -> Option<f64> {
+    of.arrival_to_job.summary().map(|all| ms(all.mean))
 }
 
-/// The mean response of urgent flows by that of the others.
+/// The mean response of urgent flows, divided by that of the others.
 fn urgency(of: &Outcome) -> Option<f64> {
     let means = |urgent: bool| {
         let flows = of.flows.iter().enumerate().filter(|(flow, _)| is_urgent(*flow) == urgent);
@@ -127,8 +127,8 @@ const TABLES: [(&str, &str, Measure); 11] = [
     ("Switches", "a second and node", |of| Some(of.switches)),
     ("Spread of switches in 10 ms, p99 - p1", "switches on a node", switch_spread),
     ("Deadlines missed", "percent of flows' instances and local jobs", Outcome::miss_percent),
-    ("From the arrival of a message to its job", "ms, mean", unaware),
-    ("Least distance of messages of a flow", "ms", apart),
+    ("From the arrival of a message to its job", "ms, mean", arrival_to_job),
+    ("Least distance of messages of a flow", "ms", send_distance_min),
     ("Responses of urgent flows by those of others", "ratio of means", urgency),
 ];
 
@@ -199,24 +199,24 @@ fn below<'a>(mut points: impl Iterator<Item = &'a Point>, other: Kind, measure: 
     points.all(|point| pair(point).is_some_and(|(own, other)| own < other))
 }
 
-/// The loads at which partial-EDF and interrupts keep all deadlines. Backlogs grow beyond.
-fn kept(points: &[Point]) -> impl Iterator<Item = &Point> {
+/// The loads at which partial-EDF and interrupts keep all deadlines. At larger loads backlogs grow.
+fn without_misses(points: &[Point]) -> impl Iterator<Item = &Point> {
     points.iter().filter(|point| [Kind::PartialEdf, Kind::Interrupt].iter().all(|kind| point.of(*kind).missed == 0))
 }
 
-fn apart(of: &Outcome) -> Option<f64> {
-    of.apart.map(|apart| ms(apart.as_ns()))
+fn send_distance_min(of: &Outcome) -> Option<f64> {
+    of.send_distance_min.map(|distance| ms(distance.as_ns()))
 }
 
 /// Messages leave on the grid of the sending task, and a table job ends up to this after its release.
-const TABLE_MS: f64 = 2.0;
+const TABLE_JOB_MS: f64 = 2.0;
 
 /// Whether messages of a flow leave as the send gap says under partial-EDF, and not with interrupts.
-fn regulated(points: &[Point]) -> bool {
-    let least = ms(SEND_GAP.as_ns()) - TABLE_MS;
-    let own = |point: &Point| apart(point.of(Kind::PartialEdf)).is_some_and(|apart| apart >= least);
-    let heaviest = points.last().and_then(|point| apart(point.of(Kind::Interrupt)));
-    points.iter().all(own) && heaviest.is_some_and(|apart| apart < least)
+fn keeps_send_gap(points: &[Point]) -> bool {
+    let least = ms(SEND_GAP.as_ns()) - TABLE_JOB_MS;
+    let own = |point: &Point| send_distance_min(point.of(Kind::PartialEdf)).is_some_and(|distance| distance >= least);
+    let heaviest = points.last().and_then(|point| send_distance_min(point.of(Kind::Interrupt)));
+    points.iter().all(own) && heaviest.is_some_and(|distance| distance < least)
 }
 
 fn claims(points: &[Point], duration: Span, findings: &mut Findings) {
@@ -227,13 +227,15 @@ fn claims(points: &[Point], duration: Span, findings: &mut Findings) {
         format!("by load: {own}; {}", describe(points, other, measure, unit))
     };
     let mut add = |name, claim: &str, found: String, holds: bool| {
-        findings.claim(name, claim, found, whole.then_some(holds)).needs(seconds, LEAST_S, "seconds");
+        findings.claim(name, claim, found, whole.then_some(holds)).needs(seconds, DURATION_MIN_S, "seconds");
     };
     add(
         "waiting_limits_awareness",
         "Under partial-EDF the scheduler learns of a message later than with interrupts",
-        both(unaware, Kind::Interrupt, " ms"),
-        points.iter().all(|point| unaware(point.of(Kind::PartialEdf)) > unaware(point.of(Kind::Interrupt))),
+        both(arrival_to_job, Kind::Interrupt, " ms"),
+        points
+            .iter()
+            .all(|point| arrival_to_job(point.of(Kind::PartialEdf)) > arrival_to_job(point.of(Kind::Interrupt))),
     );
     add(
         "switches_are_fewer",
@@ -252,29 +254,29 @@ fn claims(points: &[Point], duration: Span, findings: &mut Findings) {
         "Responses of local jobs spread less under partial-EDF than with interrupts (p99 - p1, where both keep all \
          deadlines)",
         both(local_spread, Kind::Interrupt, " ms"),
-        below(kept(points), Kind::Interrupt, local_spread),
+        below(without_misses(points), Kind::Interrupt, local_spread),
     );
     add(
         "flows_are_more_predictable",
         "End-to-end responses spread less under partial-EDF than with interrupts (p99 - p1, where both keep all \
          deadlines)",
         both(flow_spread, Kind::Interrupt, " ms"),
-        below(kept(points), Kind::Interrupt, flow_spread),
+        below(without_misses(points), Kind::Interrupt, flow_spread),
     );
     add(
         "sending_is_regulated",
         "Under partial-EDF messages of a flow leave a node the send gap of 10 ms apart, but for 2 ms of table jobs; \
          with interrupts they come closer under load",
-        both(apart, Kind::Interrupt, " ms"),
-        regulated(points),
+        both(send_distance_min, Kind::Interrupt, " ms"),
+        keeps_send_gap(points),
     );
     add(
         "cyclic_executives_know_no_urgency",
         "Partial-EDF serves urgent flows sooner than others, and a cyclic executive does so less (where partial-EDF \
          keeps all deadlines)",
         both(urgency, Kind::Cyclic, ""),
-        below(kept(points), Kind::Cyclic, urgency)
-            && kept(points).all(|point| urgency(point.of(Kind::PartialEdf)).is_some_and(|ratio| ratio < 1.0)),
+        below(without_misses(points), Kind::Cyclic, urgency)
+            && without_misses(points).all(|point| urgency(point.of(Kind::PartialEdf)).is_some_and(|ratio| ratio < 1.0)),
     );
     let misses = |point: &Point, kind| Outcome::miss_percent(point.of(kind)).unwrap_or(0.0);
     let pairs: Vec<(f64, f64)> =
@@ -293,7 +295,7 @@ fn claims(points: &[Point], duration: Span, findings: &mut Findings) {
         "bounds_hold",
         "No end-to-end response exceeds the bound that check proves",
         format!("flows proven by load: {}; {}", proven(Kind::PartialEdf), proven(Kind::Interrupt)),
-        points.iter().all(|point| point.within.iter().all(|within| *within)),
+        points.iter().all(|point| point.within_bounds.iter().all(|within| *within)),
     );
 }
 

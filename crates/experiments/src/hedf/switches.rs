@@ -33,7 +33,7 @@ const CROSS: Cross = Cross { burst: Bytes::new(15_000), rate: Rate::from_bps(40_
 /// Larger bounds are errors.
 const BOUND_MAX: Span = Span::from_s(1);
 /// Shorter runs decide nothing: phases of nodes wander slowly.
-const LEAST_S: u64 = 20;
+const DURATION_MIN_S: u64 = 20;
 
 named! {
     #[derive(Clone, Copy, PartialEq, Eq)]
@@ -111,7 +111,7 @@ fn system(switches: u32) -> System {
 }
 
 /// The System under a kind of control, and the bound of its delays.
-fn controlled(mut system: System, control: Control) -> Result<(System, Span), Failure> {
+fn with_buckets(mut system: System, control: Control) -> Result<(System, Span), Failure> {
     for link in system.nodes.iter_mut().filter_map(|node| node.link.as_mut()) {
         link.bucket = Some(control.bucket());
     }
@@ -148,7 +148,7 @@ impl Sink for Delays {
 }
 
 fn run(switches: u32, control: Control, seed: u64, duration: Span) -> Result<Outcome, Failure> {
-    let (system, bound) = controlled(system(switches), control)?;
+    let (system, bound) = with_buckets(system(switches), control)?;
     let mut delays = Delays::default();
     simulate(&system, &SimOptions { duration, seed, node: None }, &mut delays)
         .map_err(|error| Failure::trouble(&error))?;
@@ -235,7 +235,7 @@ fn claims(rows: &[[Outcome; 2]], duration: Span, findings: &mut Findings) {
         format!("{}; {}", told(Control::None, value), told(Control::Shares, value))
     };
     let mut add = |name, claim: &str, found: String, holds: bool| {
-        findings.claim(name, claim, found, whole.then_some(holds)).needs(seconds, LEAST_S, "seconds");
+        findings.claim(name, claim, found, whole.then_some(holds)).needs(seconds, DURATION_MIN_S, "seconds");
     };
     let within = |of: &Outcome| of.most().is_some_and(|most| most <= of.bound.as_ns());
     add(

@@ -21,7 +21,7 @@ use crate::failure::Failure;
 /// The priority that a dispatcher gives to its most important level.
 const PRIORITY: u8 = 47;
 /// Interval at which the receiver checks for the end.
-const PATIENCE: Duration = Duration::from_millis(50);
+const RECEIVE_TIMEOUT: Duration = Duration::from_millis(50);
 const BYTES: usize = 2048;
 
 /// Two cables with a delay between them: from the left end of one to the right end of the other.
@@ -75,7 +75,7 @@ impl Link {
 fn open(end: &End, at: SocketAddr) -> io::Result<UdpSocket> {
     end.enter().map_err(io::Error::other)?;
     let socket = UdpSocket::bind(at)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(RECEIVE_TIMEOUT))?;
     Ok(socket)
 }
 

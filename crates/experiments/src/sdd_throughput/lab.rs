@@ -24,7 +24,7 @@ const BLOCKS: u64 = 320;
 /// Whole periods of a reservation of 100 ms and of 1000 ms that are measured; the same with --short.
 const PERIODS: ([u64; 2], [u64; 2]) = ([5, 2], [3, 1]);
 /// A throughput needs this many whole periods. One is enough, because nothing disturbs virtual time.
-const PERIODS_LEAST: u64 = 1;
+const PERIODS_MIN: u64 = 1;
 
 /// The guest's part. Each call of `row` reads in a reservation until `periods` budgets are used up.
 ///
@@ -98,7 +98,7 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
     findings.files.push("guest.txt".to_owned());
     findings.tables.push(table_vi(&measured));
     findings.figures.push(charts::throughput(&measured));
-    throughput_claims(&mut findings, &measured, PERIODS_LEAST);
+    throughput_claims(&mut findings, &measured, PERIODS_MIN);
     differences(&mut findings, machine.kernel.as_str(), &measured);
     Ok(findings)
 }

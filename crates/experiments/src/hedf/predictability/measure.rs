@@ -17,19 +17,19 @@ pub(super) struct Outcome {
     pub(super) flows: Vec<Histogram>,
     /// Responses of the local task, by node.
     pub(super) locals: Vec<Histogram>,
-    /// Deadlines of flows and of local tasks that were missed, and jobs that had one.
+    /// The missed deadlines of flows and local tasks, and all their deadlines.
     pub(super) missed: u64,
     pub(super) due: u64,
     /// Jobs of flows and local tasks that lost the CPU, a second and node.
     pub(super) preemptions: f64,
     /// Times that any job got the CPU, a second and node.
     pub(super) switches: f64,
-    /// The same, counted in each frame's length on each node.
-    pub(super) in_windows: Histogram,
+    /// The switches in each window of a frame's length on each node.
+    pub(super) switches_by_window: Histogram,
     /// From a message's arrival at a node to the release of its job.
-    pub(super) unaware: Histogram,
-    /// The least distance of two messages of a hop that leave their node.
-    pub(super) apart: Option<Span>,
+    pub(super) arrival_to_job: Histogram,
+    /// The least distance of two messages of a hop at their node.
+    pub(super) send_distance_min: Option<Span>,
 }
 
 impl Outcome {
@@ -39,7 +39,7 @@ impl Outcome {
 }
 
 /// The 99th percentile less the first; `None` without values.
-pub(super) fn middle(of: &Histogram) -> Option<u64> {
+pub(super) fn p99_minus_p1(of: &Histogram) -> Option<u64> {
     Some(of.percentile(99)?.saturating_sub(of.percentile(1)?))
 }
 
@@ -55,12 +55,12 @@ pub(super) fn run(system: &System, seed: u64, duration: Span) -> Result<Outcome,
     Ok(counter.finish(duration))
 }
 
-/// The part of a task in the measurement.
+/// The role of a task in the measurement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Local(usize),
     /// A hop before the last.
-    Way,
+    Intermediate,
     Last(usize),
     /// A table task or interrupts.
     Table,
@@ -73,8 +73,8 @@ struct Counter {
     open: BTreeMap<JobKey, Time>,
     /// Arrivals of messages that wait, by the job that left them.
     waiting: BTreeMap<JobKey, Time>,
-    /// When a message of a task last left.
-    left: BTreeMap<TaskId, Time>,
+    /// The last send of each task.
+    last_sends: BTreeMap<TaskId, Time>,
     /// By node: the number of the window, and switches in it.
     windows: Vec<(u64, u64)>,
     preemptions: u64,
@@ -89,7 +89,7 @@ impl Counter {
             let part = match lowered.role(TaskId(i as u32)) {
                 None => Part::Local(task.node.index()),
                 Some(Role::Hop { flow, hop }) if is_last(system, flow, hop) => Part::Last(flow.index()),
-                Some(Role::Hop { .. }) => Part::Way,
+                Some(Role::Hop { .. }) => Part::Intermediate,
                 Some(_) => Part::Table,
             };
             (part, task.deadline)
@@ -100,7 +100,7 @@ impl Counter {
             parts: lowered.system.tasks.iter().enumerate().map(part).collect(),
             open: BTreeMap::new(),
             waiting: BTreeMap::new(),
-            left: BTreeMap::new(),
+            last_sends: BTreeMap::new(),
             windows: vec![(0, 0); system.nodes.len()],
             preemptions: 0,
             switches: 0,
@@ -118,7 +118,7 @@ impl Counter {
         let (current, count) = &mut self.windows[node as usize];
         // Windows without a switch count as well.
         while *current < window {
-            self.found.in_windows.record(*count);
+            self.found.switches_by_window.record(*count);
             (*current, *count) = (*current + 1, 0);
         }
         *count += 1;
@@ -159,7 +159,7 @@ impl Sink for Counter {
                 match part {
                     Part::Local(node) => self.found.locals[node].record(response.as_ns()),
                     Part::Last(flow) => self.found.flows[flow].record(response.as_ns()),
-                    Part::Way | Part::Table => {}
+                    Part::Intermediate | Part::Table => {}
                 }
             }
             Event::Arrive { job, .. } => {
@@ -167,13 +167,14 @@ impl Sink for Counter {
             }
             Event::Receive { job, .. } => {
                 if let Some(arrived) = self.waiting.remove(&job) {
-                    self.found.unaware.record(now.saturating_since(arrived).as_ns());
+                    self.found.arrival_to_job.record(now.saturating_since(arrived).as_ns());
                 }
             }
             Event::Send { job, .. } => {
-                if let Some(before) = self.left.insert(job.task, now) {
-                    let apart = now.saturating_since(before);
-                    self.found.apart = Some(self.found.apart.map_or(apart, |least| least.min(apart)));
+                if let Some(before) = self.last_sends.insert(job.task, now) {
+                    let distance = now.saturating_since(before);
+                    self.found.send_distance_min =
+                        Some(self.found.send_distance_min.map_or(distance, |least| least.min(distance)));
                 }
             }
             _ => {}
