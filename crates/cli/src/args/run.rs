@@ -108,6 +108,10 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) fail_on_miss: bool,
 
+    /// End at once when standard input ends. So a node ends with the program that started it, after kill -9 too.
+    #[arg(long = "takt-ends-with-input", hide = true)]
+    pub(crate) ends_with_input: bool,
+
     #[command(flatten)]
     pub(crate) flows: RunFlows,
 }

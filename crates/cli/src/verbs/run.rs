@@ -3,6 +3,9 @@
 mod admission;
 mod flows;
 
+use std::io;
+use std::process;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 use takt_log::stats::{Stats, Summary, TaskStats};
@@ -17,7 +20,7 @@ use admission::AdmissionSocket;
 use super::sim::verdict;
 use crate::adaptive::{self, Account, ControllerRequest, Residence};
 use crate::args;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, Status};
 use crate::input;
 use crate::numbers::{Caveat, cell, late, numbers, of_chains, rank, sum_up};
 use crate::output::{Target, note, only_one, print, print_json};
@@ -28,6 +31,10 @@ use crate::table::{Rows, Table, or_dash, time};
 pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
     let to_stdout = options.output.as_ref().is_some_and(Target::is_stdout);
     only_one(json, to_stdout, "log")?;
+    if options.ends_with_input {
+        let watch = std::thread::Builder::new().name("takt input".to_owned()).spawn(end_with_input);
+        watch.map_err(|error| Failure::trouble(format_args!("no thread for standard input: {error}")))?;
+    }
     let system = input::has_work(&options.file, input::system(&options.file)?, true)?;
     let auto = with_least_budgets(&system);
     let system = input::place_regardless(input::size_components(system, true, note)?)?;
@@ -108,6 +115,14 @@ pub(crate) fn execute(options: &args::Run, json: bool) -> Outcome {
         })?;
     }
     Ok(verdict(&stats, options.fail_on_miss))
+}
+
+/// Ends this process when standard input ends. The kernel closes a pipe however the process at its other end dies.
+/// Nothing needs an orderly end: after a kill the guardian or the next start restores what was changed.
+fn end_with_input() {
+    // An error ends the input, too.
+    let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+    process::exit(i32::from(Status::Trouble as u8));
 }
 
 /// The components whose budgets `takt size` chooses without any costs of their node.

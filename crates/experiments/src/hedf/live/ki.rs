@@ -208,7 +208,9 @@ impl Node {
         for (peer, at) in &self.peers {
             command.args(["--peer", &format!("n{peer}={at}")]);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // A node ends with its input, and the kernel closes that after a kill -9 of this process, too.
+        command.arg("--takt-ends-with-input");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A child stays in the namespace and on the CPUs of the thread that starts it.
         super::at(space, || {
             let cpus = sched::affinity();
