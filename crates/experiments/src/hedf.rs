@@ -50,7 +50,7 @@ pub(super) const KI: Experiment = Experiment::in_virtual_time(
     (Span::from_s(10), Span::from_s(1)),
     ki::reproduce,
 )
-.or(on_this_kernel((200, 27), 600, live::ki::reproduce));
+.or(on_this_kernel((280, 50), 600, live::ki::reproduce));
 
 pub(super) const FIG4: Experiment = Experiment::in_virtual_time(
     &HEDF,

@@ -16,6 +16,8 @@ pub(super) struct Batches {
     pub(super) taken: BTreeMap<(usize, u32), Vec<u64>>,
     /// Messages that a receiving job left in the buffer, of all nodes and jobs.
     pub(super) left_over: u64,
+    /// Receiving jobs that left any, by node.
+    pub(super) exhausted: Vec<u64>,
     /// The most messages that waited at the start of a receiving job.
     pub(super) waiting_max: u64,
     pub(super) responses: Vec<Span>,
@@ -67,7 +69,11 @@ impl Counter {
             last: system.flows.iter().map(|flow| flow.hops().count() as u32 - 1).collect(),
             buffers: vec![Buffer::default(); system.nodes.len()],
             origins: BTreeMap::new(),
-            found: Batches { responses: vec![Span::ZERO; system.flows.len()], ..Batches::default() },
+            found: Batches {
+                exhausted: vec![0; system.nodes.len()],
+                responses: vec![Span::ZERO; system.flows.len()],
+                ..Batches::default()
+            },
         }
     }
 
@@ -81,7 +87,9 @@ impl Counter {
     fn close(&mut self, node: usize) {
         let buffer = &mut self.buffers[node];
         let taken: usize = buffer.batch.values().sum();
-        self.found.left_over += buffer.at_start.saturating_sub(taken as u64);
+        let left = buffer.at_start.saturating_sub(taken as u64);
+        self.found.left_over += left;
+        self.found.exhausted[node] += u64::from(left > 0);
         for ((flow, hop), count) in std::mem::take(&mut buffer.batch) {
             let counts = self.found.taken.entry((flow, hop + 1)).or_default();
             counts.resize(counts.len().max(count + 1), 0);

@@ -17,7 +17,7 @@ use crate::findings::{Comparison, Drawn, Findings, PAPER, Row, SIMULATED, all};
 /// two minutes.
 pub(super) const LEAST: Span = Span::from_s(300);
 /// The same for the systems of the open question.
-const LEAST_BUSY: Span = Span::from_s(60);
+pub(super) const LEAST_BUSY: Span = Span::from_s(60);
 /// One of so many receiving jobs is rare.
 const RARE: u64 = 5_000;
 /// Execution per message on the nodes of the open question: a receiving job of 1 ms takes five.

@@ -5,7 +5,8 @@
 //! - `node`: the thread of a node.
 //! - `wire`: the bytes of a message.
 //! - `misses`, `delays`: Figs. 4 to 6, measured and beside their simulations.
-//! - `ki`: Section IV-C, by nodes under `takt run --node` and the `relay` between them.
+//! - `ki`: Section IV-C, by `nodes` under `takt run --node` and a `relay` between them.
+//! - `requests`: its last set-up, four flows from each node.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -30,7 +31,9 @@ pub(super) mod delays;
 pub(super) mod ki;
 pub(super) mod misses;
 mod node;
+mod nodes;
 mod relay;
+mod requests;
 mod wire;
 
 use node::{ClientRecord, Node, NodeReport};

@@ -22,14 +22,29 @@ pub(super) fn parse(text: &str, name: &str) -> Result<System, Failure> {
     file::parse(text, name).map_err(|errors| Failure::trouble(&errors))
 }
 
+/// The table tasks of nodes in the three set-ups.
+const SEND: &str = "send = { period = \"5ms\", wcet = \"200us\" }\n";
+const RECEIVE: &str = "receive = { period = \"10ms\", wcet = \"200us\" }\n";
+
+fn node(name: &str, tables: &str) -> String {
+    format!("[[node]]\nname = \"{name}\"\n{tables}\n")
+}
+
+impl Setup {
+    /// The same on all nodes of the cluster. Nodes without a part in the flow have the usual table tasks.
+    pub(super) fn on_all_nodes(&self) -> String {
+        let names = (0..NODES).map(|number| format!("n{number}"));
+        let further = names.filter(|name| !self.text.contains(&format!("name = \"{name}\"")));
+        let nodes: String = further.map(|name| node(&name, &[RECEIVE, SEND].concat())).collect();
+        format!("{}{nodes}", self.text)
+    }
+}
+
 /// The three set-ups in the order of the paper.
 ///
 /// The paper does not state the sending task's WCET. Its node 0 needs 93.3 % without it. Clocks are
 /// not synchronised there, so every clock drifts here, and the phases of all table tasks come by.
 pub(super) fn setups() -> [Setup; 3] {
-    let node = |name: &str, tables: &str| format!("[[node]]\nname = \"{name}\"\n{tables}\n");
-    let send = "send = { period = \"5ms\", wcet = \"200us\" }\n";
-    let receive = "receive = { period = \"10ms\", wcet = \"200us\" }\n";
     let local = "[[task]]\nname = \"local\"\nnode = \"n0\"\nperiod = \"60ms\"\nwcet = \"50ms\"\n\n";
     let flow = |path: &str| {
         format!(
@@ -41,8 +56,8 @@ pub(super) fn setups() -> [Setup; 3] {
     let system = |name: &str, parts: &[&str]| {
         format!("takt = 1\nname = \"{name}\"\nclock = {{ drift-ppm = 50 }}\n\n{}", parts.concat())
     };
-    let (n0, n1) = (node("n0", send), node("n1", receive));
-    let [n3, n4] = ["n3", "n4"].map(|name| node(name, &[receive, send].concat()));
+    let (n0, n1) = (node("n0", SEND), node("n1", RECEIVE));
+    let [n3, n4] = ["n3", "n4"].map(|name| node(name, &[RECEIVE, SEND].concat()));
     let near = flow(r#"["n0", "n1"]"#);
     [
         Setup {
@@ -70,7 +85,7 @@ pub(super) fn setups() -> [Setup; 3] {
 }
 
 /// Flows from each node of the open question.
-const FLOWS: usize = 4;
+pub(super) const FLOWS: usize = 4;
 
 /// The set-up of the paper's open question: four flows from each of eight nodes over two more,
 /// every 40 ms.

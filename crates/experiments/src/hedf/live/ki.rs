@@ -1,36 +1,21 @@
 //! [HEDF IV-C] on this kernel: nodes under `takt run --node` in network namespaces, and a relay that
 //! delays their messages.
 
-use std::fs;
-use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use serde_json::Value;
 use takt_analysis::{CheckOptions, TestId, check};
-use takt_linux::clock::{pause, realtime_ns};
-use takt_linux::net::{Bridge, End};
-use takt_linux::{process, sched};
+use takt_linux::net::Bridge;
 use takt_model::Span;
 
 use super::super::ki::{LEAST, bounds_of};
 use super::super::rounded;
-use super::super::setups::{self, Setup, parse};
-use super::relay::{Delay, Relay, Relayed};
+use super::super::setups::{self, NODES, Setup, parse};
+use super::nodes::{LIVE_LEAST, NodesRun, RunNode, bridge};
+use super::relay::{Delay, Relayed};
+use super::requests::{self, Requests};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::findings::{Comparison, Findings, LIVE, PAPER, Row, SIMULATED};
 
-const PORT: u16 = 7000;
-/// Processes start, and wait for their common start, within this time.
-const LEAD: Span = Span::from_s(3);
-/// How long a node has to end after SIGTERM.
-const END_MAX: Span = Span::from_s(2);
-/// Beyond the run and its start, a node has ended by then.
-const GRACE: Span = Span::from_s(10);
-/// Shorter runs refute nothing that they did not reach.
-const LIVE_LEAST: Span = Span::from_s(60);
 /// The paper adds this to the delays of node 0.
 const ADDED: (Span, Span) = (Span::from_ms(5), Span::from_ms(15));
 /// Of the receiving tasks, and between messages.
@@ -71,10 +56,10 @@ struct KiRun {
 
 pub(in super::super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
     let duration = context.duration(Span::from_s(60), Span::from_s(5));
-    let bridge = super::bridge(NODES)?;
+    let bridge = bridge()?;
     let mut findings = Findings::default();
-    let mut all = Vec::new();
-    let bar = (context.host.bar)("set-ups", set_ups().len() as u64);
+    let (mut all, mut requests) = (Vec::new(), None);
+    let bar = (context.host.bar)("set-ups", set_ups().len() as u64 + 1);
     for (number, setup) in set_ups().iter().enumerate() {
         if context.stopped() {
             break;
@@ -84,41 +69,22 @@ pub(in super::super) fn reproduce(context: &Context) -> Result<Findings, Failure
         all.extend(ran);
         bar.inc(1);
     }
-    bar.finish_and_clear();
     if !context.stopped() {
+        requests = requests::run(context, &bridge, duration, &mut findings)?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    if let Some(requests) = requests.as_ref().filter(|_| !context.stopped()) {
         findings.tables.push(table(&all));
-        findings.tables.push(relays(&all));
+        findings.tables.push(relays(&all, requests));
+        findings.tables.push(requests.table());
         claims(&all, duration, &mut findings);
+        requests.claim(&mut findings);
     }
     notes(&all, &mut findings);
+    findings.notes.extend(requests.as_ref().map(Requests::note));
     differences(&mut findings);
     Ok(findings)
-}
-
-/// The largest number of a node, and the relay's namespace.
-const NODES: usize = 6;
-const RELAY: usize = NODES - 1;
-
-/// A running node. It is told to end if this is dropped first.
-struct Running(Option<Child>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            process::end(child, END_MAX, &mut |_| {});
-        }
-    }
-}
-
-impl Running {
-    fn has_ended(&mut self) -> bool {
-        self.0.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)))
-    }
-
-    fn output(mut self) -> Result<Output, Failure> {
-        let child = self.0.take().ok_or_else(|| Failure::trouble("a node ended twice"))?;
-        child.wait_with_output().map_err(|error| Failure::trouble(format_args!("a node gave no answer: {error}")))
-    }
 }
 
 /// The nodes of a set-up, in the order of its path.
@@ -129,6 +95,19 @@ fn path(setup: &Setup) -> Result<Vec<usize>, Failure> {
     numbers.collect::<Option<Vec<_>>>().ok_or_else(|| Failure::trouble("a node without a number"))
 }
 
+/// All eight nodes. Messages of the first hop go over the relay. Node 0 has a CPU of its own, as its local task needs
+/// most of one.
+fn nodes(path: &[usize]) -> Vec<RunNode> {
+    let node = |number: usize| {
+        let place = path.iter().position(|node| *node == number);
+        let next = place.and_then(|place| path.get(place + 1));
+        let first_cpu = place == Some(0);
+        let peers = next.map(|next| (*next, first_cpu.then_some(0)));
+        RunNode { number, first_cpu, peers: peers.into_iter().collect(), logs: place.is_some() }
+    };
+    (0..NODES).map(node).collect()
+}
+
 fn run(
     context: &Context,
     bridge: &Bridge,
@@ -137,136 +116,25 @@ fn run(
     duration: Span,
     findings: &mut Findings,
 ) -> Result<Option<KiRun>, Failure> {
-    context.write(setup.file, setup.text.as_bytes())?;
+    context.write(setup.file, setup.on_all_nodes().as_bytes())?;
     findings.files.push(setup.file.to_owned());
-    let key = Key::make(context)?;
     let path = path(setup)?;
-    let start = realtime_ns().saturating_add(LEAD.as_ns()).div_ceil(1_000_000_000);
-    let at = |node: usize| SocketAddr::from((bridge.nodes()[node].address(), PORT));
     let range = delay.range();
-    let relay = Relay::open(&bridge.nodes()[RELAY], at(RELAY), at(path[1]), delay)?;
-    let stop = AtomicBool::new(false);
-    let (relayed, outputs) = std::thread::scope(|scope| {
-        let relay = scope.spawn(|| relay.run(&stop));
-        let outputs = (|| {
-            let mut nodes = Vec::new();
-            for (place, node) in path.iter().enumerate() {
-                // Messages of the first hop go over the relay.
-                let next = path.get(place + 1).map(|next| (*next, if place == 0 { at(RELAY) } else { at(*next) }));
-                let before = place.checked_sub(1).map(|before| (path[before], at(path[before])));
-                let peers: Vec<_> = next.into_iter().chain(before).collect();
-                let of = Node { number: *node, place, listen: at(*node), peers, start, duration };
-                nodes.push(of.start(context, &bridge.nodes()[*node], setup, &key)?);
-            }
-            wait(context, nodes, start, duration)
-        })();
-        stop.store(true, Ordering::Relaxed);
-        (relay.join().unwrap_or_default(), outputs)
-    });
-    let Some(outputs) = outputs? else { return Ok(None) };
-    report(context, setup, &path, &outputs, (range, relayed)).map(Some)
-}
-
-/// Waits for all nodes; `None` if a signal ended the experiment.
-fn wait(
-    context: &Context,
-    mut nodes: Vec<Running>,
-    start: u64,
-    duration: Span,
-) -> Result<Option<Vec<Output>>, Failure> {
-    let last = start.saturating_mul(1_000_000_000).saturating_add(duration.saturating_add(GRACE).as_ns());
-    while !nodes.iter_mut().all(Running::has_ended) {
-        if context.stopped() {
-            return Ok(None);
-        }
-        if realtime_ns() > last {
-            return Err(Failure::trouble("a node has not ended in time; the machine is too busy: try again"));
-        }
-        pause(Span::from_ms(20));
-    }
-    nodes.into_iter().map(Running::output).collect::<Result<Vec<_>, _>>().map(Some)
-}
-
-struct Node {
-    number: usize,
-    /// In the path.
-    place: usize,
-    listen: SocketAddr,
-    peers: Vec<(usize, SocketAddr)>,
-    start: u64,
-    duration: Span,
-}
-
-impl Node {
-    /// Node 0 has a CPU of its own, as its local task needs most of one.
-    fn start(&self, context: &Context, space: &End, setup: &Setup, key: &Key) -> Result<Running, Failure> {
-        let takt = std::env::current_exe().map_err(|error| Failure::trouble(format_args!("takt itself: {error}")))?;
-        let mut command = Command::new(takt);
-        command.args(["run", &context.path(setup.file), "--node", &format!("n{}", self.number)]);
-        command.args(["--listen", &self.listen.to_string(), "--key", &key.path, "--json"]);
-        command.args(["--start-at", &self.start.to_string(), "--for", &format!("{}ns", self.duration.as_ns())]);
-        for (peer, at) in &self.peers {
-            command.args(["--peer", &format!("n{peer}={at}")]);
-        }
-        // A node ends with its input, and the kernel closes that after a kill -9 of this process, too.
-        command.arg("--takt-ends-with-input");
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A child stays in the namespace and on the CPUs of the thread that starts it.
-        super::at(space, || {
-            let cpus = sched::affinity();
-            let cpu = if self.place == 0 { cpus.first() } else { cpus.last() };
-            sched::set_affinity(&cpu.copied().into_iter().collect::<Vec<_>>()).map_err(Failure::cannot)?;
-            let child = command.spawn().map_err(|error| Failure::trouble(format_args!("no node: {error}")))?;
-            Ok(Running(Some(child)))
-        })
-    }
-}
-
-/// The key of the nodes, in a file that goes when this is dropped.
-struct Key {
-    path: String,
-}
-
-impl Key {
-    fn make(context: &Context) -> Result<Key, Failure> {
-        use std::io::Write as _;
-        let path = context.path("key");
-        let trouble = |error: std::io::Error| Failure::trouble(format_args!("cannot write {path}: {error}"));
-        let _ = fs::remove_file(&path);
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(trouble)?;
-        let key = Key { path: path.clone() };
-        let bytes = process::random::<32>().ok_or_else(|| Failure::cannot("the kernel gives no random numbers"))?;
-        for byte in bytes {
-            write!(file, "{byte:02x}").map_err(trouble)?;
-        }
-        Ok(key)
-    }
-}
-
-impl Drop for Key {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
-    }
+    let run = NodesRun { file: setup.file, nodes: nodes(&path), relays: vec![(path[1], delay)], duration };
+    let ran = run.run(context, bridge)?;
+    findings.files.extend(run.logs(context));
+    let Some(ran) = ran else { return Ok(None) };
+    let answers: Vec<&Value> = path.iter().filter_map(|node| ran.answers.get(*node)).collect();
+    let relayed = ran.relayed.first().copied().unwrap_or_default();
+    report(context, setup, &answers, (range, relayed)).map(Some)
 }
 
 fn report(
     context: &Context,
     setup: &Setup,
-    path: &[usize],
-    outputs: &[Output],
+    answers: &[&Value],
     (range, relayed): (Span, Relayed),
 ) -> Result<KiRun, Failure> {
-    let mut answers = Vec::new();
-    for (node, output) in path.iter().zip(outputs) {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let answer: Option<Value> = serde_json::from_slice(&output.stdout).ok();
-        match (output.status.code(), answer) {
-            // Missed deadlines are no failure here.
-            (Some(0 | 1), Some(answer)) => answers.push(answer),
-            (Some(3), _) => return Err(Failure::cannot(said.trim())),
-            _ => return Err(Failure::trouble(format_args!("node n{node} of {}: {}", setup.file, said.trim()))),
-        }
-    }
     let system = parse(&setup.text, setup.file)?;
     let checked = check(&system, &CheckOptions { all: true, ..CheckOptions::default() });
     let simulated = super::super::batches::run(&system, context.seed, LEAST)?;
@@ -275,8 +143,7 @@ fn report(
         answers.get(node as usize).and_then(|answer| answer["flows"][key].as_u64()).map_or(Span::ZERO, Span::from_ns)
     };
     let hop = |(number, (name, paper, observed)): (u32, (&'static str, Option<f64>, Option<f64>))| {
-        let answer = answers.get(number as usize);
-        let hops = answer.and_then(|answer| answer["flows"]["hops"].as_array());
+        let hops = answers.get(number as usize).and_then(|answer| answer["flows"]["hops"].as_array());
         let hop = hops.and_then(|hops| hops.iter().find(|hop| hop["hop"] == number));
         let sender = late(number.saturating_sub(1), "send_late_max_ns");
         let varied = [relayed.late, sender, late(number, "receive_late_max_ns")];
@@ -335,20 +202,19 @@ fn table(all: &[KiRun]) -> Comparison {
     )
 }
 
-fn relays(all: &[KiRun]) -> Comparison {
+fn relays(all: &[KiRun], requests: &Requests) -> Comparison {
     let ms = |span: Span| Some(span.as_ns() as f64 / 1e6);
-    let row = |ran: &KiRun| {
-        let Relayed { passed, least, most, late, late_mean, .. } = ran.relayed;
-        Row {
-            name: ran.hops.first().map_or("", |hop| hop.name).to_owned(),
-            values: vec![vec![Some(passed as f64), ms(least), ms(most), ms(late_mean), ms(late)]],
-        }
+    let each = all.iter().map(|ran| (ran.hops.first().map_or("", |hop| hop.name), ran.relayed));
+    let row = |(name, relayed): (&str, Relayed)| {
+        let Relayed { passed, least, most, late, late_mean, .. } = relayed;
+        let values = vec![Some(passed as f64), ms(least), ms(most), ms(late_mean), ms(late)];
+        Row { name: name.to_owned(), values: vec![values] }
     };
-    Comparison::new("The relay that delays messages of node 0", "Section IV-C", "messages, and ms", 3).with(
+    Comparison::new("The relays that delay messages", "Section IV-C", "messages, and ms", 3).with(
         "set-up",
         ["messages", "least", "largest", "mean error", "largest error"],
         [LIVE],
-        all.iter().map(row),
+        each.chain([(requests::NAME, requests.relayed)]).map(row),
     )
 }
 
@@ -431,17 +297,19 @@ fn notes(all: &[KiRun], findings: &mut Findings) {
 
 fn differences(findings: &mut Findings) {
     findings.differ([
-        "The paper ran its storage system on eight computers. Here up to three nodes under takt run --node are in \
-         network namespaces of one computer. Node 0 has a CPU of its own, since its local task needs most of one. The \
-         others share the second.",
+        "The paper ran its storage system on eight computers. Here eight nodes under takt run --node are in network \
+         namespaces of one computer, at one bridge. Nodes without a part in the flow run their receiving and sending \
+         tasks.",
+        "In the first three set-ups node 0 has a CPU of its own, since its local task needs most of one. The others \
+         share the second.",
         "Its local task takes 45 ms of 60 here, 50 ms in the paper: with the flow that would be 97 % of a CPU, and \
          Linux gives real-time threads 95 %.",
         "Clocks of one computer do not drift. In the first set-up a relay shifts messages slowly, by up to 10 ms and \
-         back, so that all phases of the table tasks come by.",
+         back, so that all phases of the table tasks come by. In the last one a relay does so between all neighbours.",
         "The paper adds 10 +- 5 ms by a traffic control utility. This kernel has no netem. Here a relay in user space \
          holds each message for a drawn time, in order, and its error is in a table.",
-        "The set-up with four tasks of each of eight nodes needs more CPUs than there are. It is simulated: takt \
-         reproduce hedf-ki.",
+        "In the last set-up a job of a flow takes 0.1 ms. The paper does not say how long it takes. In the simulation \
+         it takes 1 ms, for which eight nodes would need more than two CPUs.",
     ]);
 }
 
@@ -486,6 +354,24 @@ mod tests {
         let paths = set_ups().map(|setup| path(&setup).map_err(|failure| failure.message).unwrap());
         assert!(set_ups().iter().all(|setup| setup.text.contains(LOCAL[1])));
         assert_eq!(paths, [vec![0, 1], vec![0, 1], vec![0, 3, 4]]);
-        assert!(paths.iter().flatten().all(|node| *node < RELAY));
+        let peers: Vec<_> = nodes(&paths[2]).into_iter().map(|node| node.peers).collect();
+        assert_eq!((peers.len(), &peers[0], &peers[3]), (NODES, &vec![(3, Some(0))], &vec![(4, None)]));
+        assert_eq!(peers.iter().filter(|peers| !peers.is_empty()).count(), 2);
+    }
+
+    #[test]
+    fn further_nodes_change_no_bound() {
+        for setup in set_ups() {
+            let of = |text: &str| {
+                let system = parse(text, setup.file).map_err(|failure| failure.message).unwrap();
+                let report = check(&system, &CheckOptions { all: true, ..CheckOptions::default() });
+                let tests = [TestId::PartialEdfPaper, TestId::PartialEdf];
+                let of_hop = |hop: u32| tests.map(|test| bounds_of(&report, test, "put", hop));
+                (system.nodes.len(), (1..=setup.hops.len() as u32).map(of_hop).collect::<Vec<_>>())
+            };
+            let (few, all) = (of(&setup.text), of(&setup.on_all_nodes()));
+            assert!(few.0 < NODES && all.0 == NODES, "{few:?} {all:?}");
+            assert!(few.1 == all.1 && few.1.iter().all(|[_, proven]| proven.is_some()), "{few:?} {all:?}");
+        }
     }
 }
