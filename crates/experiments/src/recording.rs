@@ -99,7 +99,7 @@ impl Recorded {
     }
 }
 
-fn open(path: &str) -> Result<Reader<BufReader<File>>, Failure> {
+pub(super) fn open(path: &str) -> Result<Reader<BufReader<File>>, Failure> {
     let file = File::open(path)
         .map_err(|error| Failure::trouble(format_args!("cannot read {}: {error}", takt_model::file::one_line(path))))?;
     Reader::new(BufReader::with_capacity(1 << 16, file)).map_err(|error| unreadable(path, &error))

@@ -5,7 +5,8 @@
 //! - `node`: the thread of a node.
 //! - `wire`: the bytes of a message.
 //! - `misses`, `delays`: Figs. 4 to 6, measured and beside their simulations.
-//! - `ki`: Section IV-C, by `nodes` under `takt run --node` and a `relay` between them.
+//! - `ki`: Section IV-C, by `nodes` under `takt run --node` and a `relay` between them. Their logs tell the delays
+//!   (`ways`), and `measured` has the bounds for these and for the measured costs.
 //! - `requests`: its last set-up, four flows from each node.
 
 use std::collections::BTreeSet;
@@ -30,10 +31,12 @@ use crate::failure::Failure;
 pub(super) mod delays;
 pub(super) mod ki;
 pub(super) mod misses;
+mod measured;
 mod node;
 mod nodes;
 mod relay;
 mod requests;
+mod ways;
 mod wire;
 
 use node::{ClientRecord, Node, NodeReport};

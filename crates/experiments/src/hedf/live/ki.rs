@@ -9,18 +9,17 @@ use takt_model::Span;
 use super::super::ki::{LEAST, bounds_of};
 use super::super::rounded;
 use super::super::setups::{self, NODES, Setup, parse};
-use super::nodes::{LIVE_LEAST, NodesRun, RunNode, bridge};
+use super::measured::{Measured, kept};
+use super::nodes::{LIVE_LEAST, NodesRan, NodesRun, RunNode, bridge};
 use super::relay::{Delay, Relayed};
 use super::requests::{self, Requests};
+use super::ways::{Delays, Ways};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::findings::{Comparison, Findings, LIVE, PAPER, Row, SIMULATED};
 
 /// The paper adds this to the delays of node 0.
 const ADDED: (Span, Span) = (Span::from_ms(5), Span::from_ms(15));
-/// Of the receiving tasks, and between messages.
-const PERIOD: Span = Span::from_ms(10);
-const GAP: Span = Span::from_ms(5);
 /// The relay shifts messages by up to a period of the receiving task, and back. The step is between
 /// neighbouring messages. So all phases come by, although clocks of one computer do not drift.
 const SHIFT: (Span, Span) = (Span::from_ms(10), Span::from_us(100));
@@ -42,8 +41,22 @@ struct Hop {
     bound: Option<u64>,
     simulated: u64,
     live: Option<u64>,
-    /// k by Eq. 5 if delays vary, beside the drawn ones, by all lateness that was measured.
-    excused: u64,
+    measured: HopMeasured,
+}
+
+/// Measurements of a hop, and its bounds for the measured costs and delays.
+#[derive(Clone, Default)]
+struct HopMeasured {
+    /// The bound of k.
+    messages: Option<u64>,
+    /// The longest response, and its bound.
+    response: Option<Span>,
+    response_bound: Option<Span>,
+    delay: Option<(Span, Span)>,
+    /// Costs and delays in words.
+    disturbance: String,
+    /// CPU time that the hypervisor took. No bound knows of it.
+    steal: Span,
 }
 
 struct KiRun {
@@ -51,7 +64,6 @@ struct KiRun {
     relayed: Relayed,
     sent: u64,
     arrived: u64,
-    disturbances: Vec<String>,
 }
 
 pub(in super::super) fn reproduce(context: &Context) -> Result<Findings, Failure> {
@@ -78,7 +90,8 @@ pub(in super::super) fn reproduce(context: &Context) -> Result<Findings, Failure
         findings.tables.push(table(&all));
         findings.tables.push(relays(&all, requests));
         findings.tables.push(requests.table());
-        claims(&all, duration, &mut findings);
+        findings.tables.push(responses(&all, requests));
+        claims(&all, requests, duration, &mut findings);
         requests.claim(&mut findings);
     }
     notes(&all, &mut findings);
@@ -119,34 +132,40 @@ fn run(
     context.write(setup.file, setup.on_all_nodes().as_bytes())?;
     findings.files.push(setup.file.to_owned());
     let path = path(setup)?;
-    let range = delay.range();
-    let run = NodesRun { file: setup.file, nodes: nodes(&path), relays: vec![(path[1], delay)], duration };
+    let relays = vec![(path[1], delay.clone())];
+    let run = NodesRun { file: setup.file, nodes: nodes(&path), relays, duration };
     let ran = run.run(context, bridge)?;
-    findings.files.extend(run.logs(context));
+    let logs = run.logs(context);
+    findings.files.extend(logs.iter().cloned());
     let Some(ran) = ran else { return Ok(None) };
-    let answers: Vec<&Value> = path.iter().filter_map(|node| ran.answers.get(*node)).collect();
-    let relayed = ran.relayed.first().copied().unwrap_or_default();
-    report(context, setup, &answers, (range, relayed)).map(Some)
+    let ways = Ways::read(&logs.iter().map(|log| context.path(log)).collect::<Vec<_>>())?;
+    report(context, setup, (&path[..], &ran), (&ways, &delay)).map(Some)
 }
 
 fn report(
     context: &Context,
     setup: &Setup,
-    answers: &[&Value],
-    (range, relayed): (Span, Relayed),
+    (path, ran): (&[usize], &NodesRan),
+    (ways, delay): (&Ways, &Delay),
 ) -> Result<KiRun, Failure> {
+    let answers: Vec<&Value> = path.iter().filter_map(|node| ran.answers.get(*node)).collect();
+    let relayed = ran.relayed.first().copied().unwrap_or_default();
     let system = parse(&setup.text, setup.file)?;
     let checked = check(&system, &CheckOptions { all: true, ..CheckOptions::default() });
     let simulated = super::super::batches::run(&system, context.seed, LEAST)?;
-    let sum = |key: &str| answers.iter().filter_map(|answer| answer["flows"][key].as_u64()).sum::<u64>();
-    let late = |node: u32, key: &str| {
-        answers.get(node as usize).and_then(|answer| answer["flows"][key].as_u64()).map_or(Span::ZERO, Span::from_ns)
+    let live = parse(&setup.on_all_nodes(), setup.file)?;
+    // The relay numbers messages as they are sent, unless it loses some.
+    let shifted = |hop: u32, delays: &Delays| {
+        let step = delay.step().filter(|_| hop == 1 && relayed.lost + relayed.refused == 0)?;
+        Some((delays.varied(|number| delay.of(number))?, step))
     };
+    let of_nodes = live.flows[0].hops().zip(answers.iter().copied());
+    let measured = Measured::new(&live, of_nodes, ways, shifted);
+    let proven = measured.checked();
+    let sum = |key: &str| answers.iter().filter_map(|answer| answer["flows"][key].as_u64()).sum::<u64>();
     let hop = |(number, (name, paper, observed)): (u32, (&'static str, Option<f64>, Option<f64>))| {
         let hops = answers.get(number as usize).and_then(|answer| answer["flows"]["hops"].as_array());
         let hop = hops.and_then(|hops| hops.iter().find(|hop| hop["hop"] == number));
-        let sender = late(number.saturating_sub(1), "send_late_max_ns");
-        let varied = [relayed.late, sender, late(number, "receive_late_max_ns")];
         Hop {
             name,
             paper,
@@ -155,27 +174,27 @@ fn report(
             bound: bounds_of(&checked, TestId::PartialEdf, "put", number),
             simulated: simulated.most(0, number),
             live: hop.and_then(taken),
-            excused: equation(varied.into_iter().fold(range, Span::saturating_add)),
+            measured: HopMeasured {
+                messages: measured.messages(0, number),
+                response: hop.and_then(|hop| hop["response_max_ns"].as_u64()).map(Span::from_ns),
+                response_bound: proven.hop_bound("put", number),
+                delay: measured.delay(0, number),
+                disturbance: measured.disturbance(0, number),
+                steal: measured.steal(),
+            },
         }
     };
-    let told = answers.iter().filter_map(|answer| answer["flows"]["disturbances"].as_array()).flatten();
     Ok(KiRun {
         hops: (1..).zip(setup.hops.iter().copied()).map(hop).collect(),
         relayed,
         sent: sum("sent"),
         arrived: sum("arrived"),
-        disturbances: told.filter_map(Value::as_str).map(str::to_owned).collect(),
     })
 }
 
 /// k of a hop. If no message came, nothing was measured.
 fn taken(hop: &Value) -> Option<u64> {
     hop["messages"].as_u64().filter(|most| *most > 0)
-}
-
-/// [HEDF Eq. 5] for the paper's periods, where delays vary by this.
-fn equation(varied: Span) -> u64 {
-    1 + PERIOD.saturating_add(varied).as_ns() / GAP.as_ns()
 }
 
 fn table(all: &[KiRun]) -> Comparison {
@@ -185,7 +204,7 @@ fn table(all: &[KiRun]) -> Comparison {
         values: vec![
             vec![hop.paper, None, hop.observed],
             vec![value(hop.equation), value(hop.bound), Some(hop.simulated as f64)],
-            vec![None, None, value(hop.live)],
+            vec![None, value(hop.measured.messages), value(hop.live)],
         ],
     };
     Comparison::new(
@@ -218,41 +237,90 @@ fn relays(all: &[KiRun], requests: &Requests) -> Comparison {
     )
 }
 
-/// Reached, or not yet, or passed. What the measured lateness explains refutes nothing.
-fn reached(hop: &Hop, wanted: u64, most: u64, duration: Span) -> Option<bool> {
-    let found = hop.live?;
-    if found > most {
-        return (found > hop.excused).then_some(false);
+/// Responses of the hops that receive, and how long messages to them were under way.
+fn responses(all: &[KiRun], requests: &Requests) -> Comparison {
+    let ms = |span: Option<Span>| span.map(|span| span.as_ns() as f64 / 1e6);
+    let values = |response: Option<Span>, bound: Option<Span>, delay: Option<(Span, Span)>| {
+        vec![ms(response), ms(bound), ms(delay.map(|delay| delay.0)), ms(delay.map(|delay| delay.1))]
+    };
+    let row = |hop: &Hop| {
+        let HopMeasured { response, response_bound, delay, .. } = hop.measured;
+        Row { name: hop.name.to_owned(), values: vec![values(response, response_bound, delay)] }
+    };
+    let last = values(requests.response, requests.response_bound, requests.delay);
+    let last = Row { name: requests::NAME.to_owned(), values: vec![last] };
+    Comparison::new("Responses and delays on this kernel", "Section IV-C", "ms", 3).with(
+        "set-up",
+        ["response", "proven", "least delay", "largest delay"],
+        [LIVE],
+        all.iter().flat_map(|ran| &ran.hops).map(row).chain([last]),
+    )
+}
+
+impl Hop {
+    /// Whether k keeps its bound for the measured costs and delays. `None`: there is none, or a disturbance that no
+    /// bound knows of may explain more.
+    fn keeps(&self) -> Option<bool> {
+        kept(self.live, self.measured.messages, self.measured.steal)
     }
-    if found >= wanted { Some(true) } else { (duration >= LIVE_LEAST).then_some(false) }
+
+    /// The same of the longest response.
+    fn keeps_response(&self) -> Option<bool> {
+        kept(self.measured.response, self.measured.response_bound, self.measured.steal)
+    }
+
+    /// Reached, or not yet, or passed. More than `most` refutes nothing if the measured costs and delays explain it.
+    fn reached(&self, wanted: u64, most: u64, duration: Span) -> Option<bool> {
+        let found = self.live?;
+        if found > most {
+            return self.keeps().filter(|kept| !kept);
+        }
+        if found >= wanted { Some(true) } else { (duration >= LIVE_LEAST).then_some(false) }
+    }
+
+    /// k and the longest response with their bounds, and why they exceed the bounds of the file.
+    fn told(&self) -> String {
+        let HopMeasured { messages, response, response_bound, disturbance, .. } = &self.measured;
+        let span = |span: &Option<Span>| span.map_or("nothing".to_owned(), rounded);
+        let mut told = format!("{}: k {} of {}", self.name, told(self.live), told(*messages));
+        told.push_str(&format!(", response {} of {}", span(response), span(response_bound)));
+        let is_beyond = self.live > self.bound || [self.keeps(), self.keeps_response()] != [Some(true); 2];
+        if is_beyond {
+            told.push_str(&format!(" ({disturbance})"));
+        }
+        told
+    }
 }
 
-/// Whether a hop keeps its bound, or that for the lateness that was measured.
-fn kept(hop: &Hop) -> Option<bool> {
-    hop.live.zip(hop.bound).map(|(live, bound)| live <= bound.max(hop.excused))
+fn told(value: Option<u64>) -> String {
+    value.map_or("nothing".to_owned(), |value| value.to_string())
 }
 
-fn claims(all: &[KiRun], duration: Span, findings: &mut Findings) {
+fn claims(all: &[KiRun], requests: &Requests, duration: Span, findings: &mut Findings) {
     let hops: Vec<&Hop> = all.iter().flat_map(|ran| &ran.hops).collect();
     let [near, delayed, second, third] = hops[..] else { return };
-    let told = |value: Option<u64>| value.map_or("nothing".to_owned(), |value| value.to_string());
     let waited = |hop: &Hop, most: u64| {
-        let late = hop.live.is_some_and(|live| live > most);
-        let excuse = format!("; with the lateness that was measured Eq. 5 allows {}", hop.excused);
-        let excuse = if late { excuse } else { String::new() };
+        let excuse = match hop.live.filter(|live| *live > most) {
+            None => String::new(),
+            Some(_) => format!(
+                "; takt check allows {} for what was measured: {}",
+                told(hop.measured.messages),
+                hop.measured.disturbance
+            ),
+        };
         format!("Eq. 5 says {}, and {} waited{excuse}", told(hop.equation), told(hop.live))
     };
     findings.claim(
         "live_three_messages_wait_at_small_delays",
         "On this kernel, with small delays, at most 3 messages wait at once, as Eq. 5 says",
         waited(near, 3),
-        reached(near, 3, 3, duration),
+        near.reached(3, 3, duration),
     );
     findings.claim(
         "live_five_are_the_bound_at_large_delays",
         "On this kernel, with 10 +- 5 ms added, at most the 5 messages of Eq. 5 wait; 4 were observed in the paper",
         waited(delayed, 5),
-        reached(delayed, 4, 5, duration),
+        delayed.reached(4, 5, duration),
     );
     let same = second.live.zip(third.live).zip(delayed.live);
     findings.claim(
@@ -265,15 +333,12 @@ fn claims(all: &[KiRun], duration: Span, findings: &mut Findings) {
             if alike { Some(true) } else { (duration >= LIVE_LEAST).then_some(false) }
         }),
     );
+    let kept = hops.iter().flat_map(|hop| [hop.keeps(), hop.keeps_response()]);
     findings.claim(
-        "live_k_keeps_its_bound",
-        "On this kernel no receiving job takes more messages than partial-edf proves, or than Eq. 5 says with the \
-         lateness that was measured",
-        hops.iter()
-            .map(|hop| format!("{}: {} of {}", hop.name, told(hop.live), told(hop.bound)))
-            .collect::<Vec<_>>()
-            .join("; "),
-        crate::findings::all(hops.iter().map(|hop| kept(hop))),
+        "live_bounds_hold",
+        "On this kernel k and all responses keep what takt check proves for the measured costs and delays",
+        hops.iter().map(|hop| hop.told()).chain([requests.told()]).collect::<Vec<_>>().join("; "),
+        crate::findings::all(kept.chain(requests.keeps())),
     );
 }
 
@@ -281,17 +346,13 @@ fn notes(all: &[KiRun], findings: &mut Findings) {
     for ran in all {
         let name = ran.hops.first().map_or("", |hop| hop.name);
         let (lost, refused) = (ran.relayed.lost, ran.relayed.refused);
-        let mut note = format!(
+        findings.notes.push(format!(
             "{name}: {} messages sent and {} arrived at nodes. The relay held each {} longer than drawn at most, lost \
              {lost} and could not send {refused}.",
             ran.sent,
             ran.arrived,
             rounded(ran.relayed.late)
-        );
-        if !ran.disturbances.is_empty() {
-            note.push_str(&format!(" Disturbed: {}.", ran.disturbances.join("; ")));
-        }
-        findings.notes.push(note);
+        ));
     }
 }
 
@@ -317,36 +378,45 @@ fn differences(findings: &mut Findings) {
 mod tests {
     use super::*;
 
-    fn hop(live: Option<u64>, late: u64) -> Hop {
+    fn hop(live: Option<u64>, messages: u64) -> Hop {
         Hop {
-            name: "",
+            name: "a",
             paper: None,
             observed: None,
             equation: None,
             bound: Some(3),
             simulated: 0,
             live,
-            excused: equation(Span::from_ms(late)),
+            measured: HopMeasured { messages: Some(messages), disturbance: "why".to_owned(), ..HopMeasured::default() },
         }
     }
 
     #[test]
-    fn only_what_lateness_does_not_explain_is_refuted() {
+    fn only_what_was_not_measured_is_refuted() {
         let [short, long] = [Span::from_s(5), LIVE_LEAST];
-        assert_eq!([0, 4, 5].map(|late| equation(Span::from_ms(late))), [3, 3, 4]);
-        let of = |live, late, duration| reached(&hop(live, late), 3, 3, duration);
-        assert_eq!([of(Some(2), 0, short), of(Some(2), 0, long), of(None, 0, long)], [None, Some(false), None]);
+        let of = |live, messages, duration| hop(live, messages).reached(3, 3, duration);
+        assert_eq!([of(Some(2), 3, short), of(Some(2), 3, long), of(None, 3, long)], [None, Some(false), None]);
         assert_eq!(
-            [of(Some(3), 0, short), of(Some(4), 4, short), of(Some(4), 5, long)],
+            [of(Some(3), 3, short), of(Some(4), 3, short), of(Some(4), 4, long)],
             [Some(true), Some(false), None]
         );
     }
 
     #[test]
-    fn a_bound_is_kept_up_to_the_lateness_that_was_measured() {
-        assert_eq!([3, 4, 50].map(|live| kept(&hop(Some(live), 0))), [Some(true), Some(false), Some(false)]);
-        assert_eq!([4, 50].map(|live| kept(&hop(Some(live), 5))), [Some(true), Some(false)]);
-        assert_eq!(kept(&hop(None, 0)), None);
+    fn bounds_are_those_for_what_was_measured() {
+        assert_eq!([3, 4, 50].map(|live| hop(Some(live), 4).keeps()), [Some(true), Some(true), Some(false)]);
+        assert_eq!(hop(None, 4).keeps(), None);
+        // No bound knows of a hypervisor.
+        let mut stolen = hop(Some(50), 4);
+        stolen.measured.steal = Span::from_ms(1);
+        assert_eq!(stolen.keeps(), None);
+        let mut slow = hop(Some(3), 3);
+        (slow.measured.response, slow.measured.response_bound) = (Some(Span::from_ms(9)), Some(Span::from_ms(8)));
+        assert_eq!(slow.keeps_response(), Some(false));
+        assert_eq!(slow.told(), "a: k 3 of 3, response 9.00 ms of 8.00 ms (why)");
+        slow.measured.response_bound = Some(Span::from_ms(9));
+        assert_eq!(slow.told(), "a: k 3 of 3, response 9.00 ms of 9.00 ms");
+        assert_eq!(hop(Some(4), 4).told(), "a: k 4 of 4, response nothing of nothing (why)");
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub(super) struct RunNode {
 
 /// The outcome of a run.
 pub(super) struct NodesRan {
-    /// By node of the run.
+    /// In the order of the run's nodes.
     pub(super) answers: Vec<Value>,
     /// By relay.
     pub(super) relayed: Vec<Relayed>,
@@ -194,7 +194,7 @@ fn read(pipe: Option<impl Read + Send + 'static>) -> Option<JoinHandle<Vec<u8>>>
     pipe.map(|mut pipe| {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
-            // What came before an error says enough.
+            // The text before an error says enough.
             let _ = pipe.read_to_end(&mut bytes);
             bytes
         })

@@ -50,16 +50,16 @@ impl Delay {
         Delay { least: Span::ZERO, most, kind: DelayKind::Shifting { step } }
     }
 
-    /// By how much delays of neighbours differ at most.
-    pub(super) fn range(&self) -> Span {
+    /// By how much delays of neighbours differ, if they shift.
+    pub(super) fn step(&self) -> Option<Span> {
         match self.kind {
-            DelayKind::Drawn(_) => self.most.saturating_sub(self.least),
-            DelayKind::Shifting { step } => step,
+            DelayKind::Drawn(_) => None,
+            DelayKind::Shifting { step } => Some(step),
         }
     }
 
     /// Of the datagram with this number.
-    fn of(&self, number: u64) -> Span {
+    pub(super) fn of(&self, number: u64) -> Span {
         match &self.kind {
             DelayKind::Drawn(draw) => draw.uniform(Purpose::Delay, number, self.least, self.most),
             DelayKind::Shifting { step } => {

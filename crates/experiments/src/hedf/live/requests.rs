@@ -2,15 +2,18 @@
 //! receiving tasks of 1 ms.
 
 use serde_json::Value;
+use takt_analysis::{CheckOptions, CheckReport, check};
 use takt_linux::net::Bridge;
-use takt_model::{Span, System};
+use takt_model::{NodeId, Span, System};
 
 use super::super::batches::{self, Batches};
 use super::super::ki::LEAST_BUSY;
 use super::super::rounded;
 use super::super::setups::{FLOWS, NODES, busy, parse};
-use super::nodes::{LIVE_LEAST, NodesRun, RunNode};
+use super::measured::{Measured, kept};
+use super::nodes::{LIVE_LEAST, NodesRan, NodesRun, RunNode};
 use super::relay::{Delay, Relayed};
+use super::ways::Ways;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::findings::{Comparison, Findings, LIVE, Row, SIMULATED};
@@ -21,7 +24,7 @@ const FILE: &str = "requests.toml";
 const COST: &str = "200us";
 /// The WCET of a flow's jobs in the simulation and here: two CPUs have no time for eight nodes with the former.
 const JOBS: [&str; 2] = ["wcet = \"1ms\"\ndeadline", "wcet = \"100us\"\ndeadline"];
-/// Of the receiving tasks. A relay between neighbours shifts messages by up to this, and back.
+/// The receiving tasks have this period. A relay between neighbours shifts messages by up to this, and back.
 const PERIOD: Span = Span::from_ms(10);
 /// The shift of a message against the one before, in us: between the first two nodes, and the more between the next.
 /// So the phases of all neighbours change against each other.
@@ -31,17 +34,30 @@ const TELLS: Span = Span::from_s(5);
 
 pub(super) struct Requests {
     nodes: Vec<NodeCounts>,
-    /// Of all relays together.
+    /// The longest from the arrival of a flow to the end of its last job, of all flows, and its bound.
+    pub(super) response: Option<Span>,
+    pub(super) response_bound: Option<Span>,
+    /// Whether `check` has that bound also without the measured costs and delays.
+    is_proven: bool,
+    pub(super) delay: Option<(Span, Span)>,
+    /// CPU time that the hypervisor took.
+    steal: Span,
+    /// All relays together.
     pub(super) relayed: Relayed,
     sent: u64,
     arrived: u64,
     duration: Span,
 }
 
-/// Of a node, simulated and live.
+/// The counts of a node, simulated and live.
 struct NodeCounts {
     /// The most messages of one flow that a receiving job took.
     taken: (u64, Option<u64>),
+    /// Whether all flows keep their bounds of k for the measured costs and delays, and the largest bound.
+    kept: Option<bool>,
+    bound: Option<u64>,
+    /// The flow and the hop that exceeds its bound, in words, with what was measured.
+    beyond: Option<String>,
     /// Receiving jobs that left messages for the next one.
     exhausted: (u64, u64),
 }
@@ -77,38 +93,91 @@ pub(super) fn run(
     findings.files.push(FILE.to_owned());
     let run = NodesRun { file: FILE, nodes: nodes(), relays: relays(), duration };
     let ran = run.run(context, bridge)?;
-    findings.files.extend(run.logs(context));
+    let logs = run.logs(context);
+    findings.files.extend(logs.iter().cloned());
     let Some(ran) = ran else { return Ok(None) };
+    let ways = Ways::read(&logs.iter().map(|log| context.path(log)).collect::<Vec<_>>())?;
     let system = parse(&text, FILE)?;
     let simulated = batches::run(&system, context.seed, LEAST_BUSY)?;
-    let count = |answer: &Value, key: &str| answer["flows"][key].as_u64().unwrap_or(0);
-    let node = |(number, answer): (usize, &Value)| NodeCounts {
-        taken: (most(&system, &simulated, number), taken(answer)),
-        exhausted: (simulated.exhausted[number], count(answer, "exhausted")),
+    Ok(Some(requests(&system, &simulated, &ran, &ways, duration)))
+}
+
+fn requests(system: &System, simulated: &Batches, ran: &NodesRan, ways: &Ways, duration: Span) -> Requests {
+    let measured = Measured::new(system, (0..).map(NodeId).zip(&ran.answers), ways, |_, _| None);
+    let node = |(number, answer): (usize, &Value)| {
+        let hops = hops_to(system, number);
+        let bounds = hops.iter().map(|(flow, hop)| measured.messages(*flow, *hop));
+        let live = |(flow, hop): (usize, u32)| figure(answer, &system.flows[flow].name, hop, "messages");
+        let keeps = |(flow, hop): (usize, u32)| {
+            kept(live((flow, hop)).filter(|most| *most > 0), measured.messages(flow, hop), measured.steal())
+        };
+        let beyond = hops.iter().find(|hop| keeps(**hop) != Some(true));
+        NodeCounts {
+            taken: (
+                hops.iter().map(|(flow, hop)| simulated.most(*flow, *hop)).max().unwrap_or(0),
+                hops.iter().filter_map(|hop| live(*hop)).max().filter(|most| *most > 0),
+            ),
+            kept: crate::findings::all(hops.iter().map(|hop| keeps(*hop))),
+            bound: bounds.collect::<Option<Vec<_>>>().and_then(|bounds| bounds.into_iter().max()),
+            beyond: beyond.map(|(flow, hop)| {
+                format!("{}/{hop}: {}", system.flows[*flow].name, measured.disturbance(*flow, *hop))
+            }),
+            exhausted: (simulated.exhausted[number], count(answer, "exhausted")),
+        }
     };
     let sum = |key: &str| ran.answers.iter().map(|answer| count(answer, key)).sum::<u64>();
-    Ok(Some(Requests {
+    let delays: Vec<(Span, Span)> = (0..NODES)
+        .flat_map(|number| hops_to(system, number))
+        .filter_map(|(flow, hop)| measured.delay(flow, hop))
+        .collect();
+    let least = delays.iter().map(|delay| delay.0).min();
+    Requests {
         nodes: ran.answers.iter().enumerate().map(node).collect(),
+        response: responses(system, &ran.answers).into_iter().max(),
+        response_bound: longest(system, &measured.checked()),
+        is_proven: longest(system, &check(system, &CheckOptions::default())).is_some(),
+        delay: least.zip(delays.iter().map(|delay| delay.1).max()),
+        steal: measured.steal(),
         relayed: together(&ran.relayed),
         sent: sum("sent"),
         arrived: sum("arrived"),
         duration,
-    }))
+    }
 }
 
-/// The largest k of a node's flows in the simulation.
-fn most(system: &System, simulated: &Batches, number: usize) -> u64 {
+/// The flows and their hops that a node receives.
+fn hops_to(system: &System, number: usize) -> Vec<(usize, u32)> {
     let of_flow = |(at, flow): (usize, &takt_model::Flow)| {
-        let hops = (0..).zip(flow.hops()).skip(1).filter(|(_, node)| node.index() == number);
-        hops.map(|(hop, _)| simulated.most(at, hop)).max()
+        let hops = (0..).zip(flow.hops().map(NodeId::index).collect::<Vec<_>>()).skip(1);
+        hops.filter(|(_, node)| *node == number).map(|(hop, _)| (at, hop)).collect::<Vec<_>>()
     };
-    system.flows.iter().enumerate().filter_map(of_flow).max().unwrap_or(0)
+    system.flows.iter().enumerate().flat_map(of_flow).collect()
 }
 
-/// The same live. If no message came, nothing was measured.
-fn taken(answer: &Value) -> Option<u64> {
+fn count(answer: &Value, key: &str) -> u64 {
+    answer["flows"][key].as_u64().unwrap_or(0)
+}
+
+/// A figure of a flow's hop.
+fn figure(answer: &Value, flow: &str, hop: u32, key: &str) -> Option<u64> {
     let hops = answer["flows"]["hops"].as_array()?;
-    hops.iter().filter_map(|hop| hop["messages"].as_u64()).max().filter(|most| *most > 0)
+    hops.iter().find(|told| told["flow"] == flow && told["hop"] == hop)?[key].as_u64()
+}
+
+/// The longest response of each flow. Flows without one are left out.
+fn responses(system: &System, answers: &[Value]) -> Vec<Span> {
+    let of_flow = |flow: &takt_model::Flow| {
+        let (hop, node) = (0..).zip(flow.hops()).last()?;
+        figure(answers.get(node.index())?, &flow.name, hop, "response_max_ns").map(Span::from_ns)
+    };
+    system.flows.iter().filter_map(of_flow).collect()
+}
+
+/// The largest bound of all flows, if all have one.
+fn longest(system: &System, report: &CheckReport) -> Option<Span> {
+    let bound = |flow: &takt_model::Flow| report.hop_bound(&flow.name, flow.hops().count() as u32 - 1);
+    let bounds = system.flows.iter().map(bound).collect::<Option<Vec<_>>>()?;
+    bounds.into_iter().max()
 }
 
 fn together(all: &[Relayed]) -> Relayed {
@@ -132,14 +201,15 @@ fn jobs(duration: Span) -> u64 {
 
 impl Requests {
     pub(super) fn table(&self) -> Comparison {
+        let value = |value: Option<u64>| value.map(|value| value as f64);
         let share = |count: u64, duration: Span| Some(count as f64 * 1e4 / jobs(duration).max(1) as f64);
         let row = |(number, node): (usize, &NodeCounts)| {
             let (simulated, live) = node.exhausted;
             Row {
                 name: number.to_string(),
                 values: vec![
-                    vec![Some(node.taken.0 as f64), share(simulated, LEAST_BUSY)],
-                    vec![node.taken.1.map(|most| most as f64), share(live, self.duration)],
+                    vec![Some(node.taken.0 as f64), None, share(simulated, LEAST_BUSY)],
+                    vec![value(node.taken.1), value(node.bound), share(live, self.duration)],
                 ],
             }
         };
@@ -151,7 +221,7 @@ impl Requests {
         )
         .with(
             "node",
-            ["k", "jobs that left messages"],
+            ["k", "proven", "jobs that left messages"],
             [SIMULATED, LIVE],
             self.nodes.iter().enumerate().map(row),
         )
@@ -170,6 +240,31 @@ impl Requests {
             format!("{sum} of {all} receiving jobs left messages for the next one, on {} of {NODES} nodes", left.len()),
             if sum > 0 { Some(true) } else { (self.duration >= LIVE_LEAST).then_some(false) },
         );
+    }
+
+    /// Whether k of each node keeps its bound. The same of the longest response, where `check` has a bound without the
+    /// measured costs and delays.
+    pub(super) fn keeps(&self) -> Vec<Option<bool>> {
+        let mut all: Vec<Option<bool>> = self.nodes.iter().map(|node| node.kept).collect();
+        if self.is_proven {
+            all.push(kept(self.response, self.response_bound, self.steal));
+        }
+        all
+    }
+
+    /// The largest k and response with their bounds, and what was measured where they are exceeded.
+    pub(super) fn told(&self) -> String {
+        let number = |value: Option<u64>| value.map_or("nothing".to_owned(), |value| value.to_string());
+        let span = |value: Option<Span>| value.map_or("nothing".to_owned(), rounded);
+        let taken = self.nodes.iter().filter_map(|node| node.taken.1).max();
+        let bound = self.nodes.iter().map(|node| node.bound).collect::<Option<Vec<_>>>();
+        let bound = bound.and_then(|bounds| bounds.into_iter().max());
+        let mut told = format!("{NAME}: k {} of {}", number(taken), number(bound));
+        told.push_str(&format!(", response {} of {}", span(self.response), span(self.response_bound)));
+        if let Some(beyond) = self.nodes.iter().find_map(|node| node.beyond.as_ref()) {
+            told.push_str(&format!(" ({beyond})"));
+        }
+        told
     }
 
     pub(super) fn note(&self) -> String {
