@@ -20,6 +20,39 @@ const SCALE: i128 = 8_000_000_000;
 /// The longest round trips, by client and server.
 pub(super) type RoundTrips = Vec<Vec<Span>>;
 
+/// Lines and hosts around the queues and buckets of a cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Surroundings {
+    /// Bits per second of the line of each node.
+    link: u64,
+    /// Whether the lines lead to ports of a switch that are as fast. Otherwise packets are at once at their node.
+    has_ports: bool,
+    /// Bytes of the largest packet of other traffic; zero without any.
+    bulk: u64,
+    /// By how much a request comes at most later to its queue than its frame was due.
+    late: Span,
+    /// The longest time that a message and its answer spend in hosts.
+    hosts: Span,
+}
+
+impl Surroundings {
+    /// Those of the simulation: it adds the time in hosts at the end.
+    fn simulated(cluster: &Cluster) -> Surroundings {
+        Surroundings { link: LINK, has_ports: true, bulk: 0, late: Span::ZERO, hosts: cluster.hosts.1 }
+    }
+
+    /// Those of live nodes at a bridge, which passes packets on at once. Frames are made up to `late` too late. The
+    /// time in `hosts` may come before requests and answers are in their queues.
+    pub(super) fn live((link, bulk): (u64, u64), late: Span, hosts: Span) -> Surroundings {
+        Surroundings { link, has_ports: false, bulk, late: late.saturating_add(hosts), hosts }
+    }
+
+    /// Bytes of the largest packet of other classes.
+    fn other(&self) -> u64 {
+        MESSAGE.max(self.bulk)
+    }
+}
+
 /// The traffic of the requests that `counts` takes, of frames that begin at the multiples of the
 /// period.
 fn traffic(cluster: &Cluster, client: usize, counts: impl Fn(usize) -> bool) -> Option<Traffic> {
@@ -67,17 +100,22 @@ struct Delays {
 /// Bounds of the round trips of a cluster whose frames do not wait for each other, in any phases.
 /// `None` where a line gets more than its rate.
 pub(super) fn round_trips(cluster: &Cluster) -> Option<RoundTrips> {
-    let requests = pairs(|from, to| traffic(cluster, from, |receiver| receiver == to))?;
-    let all: Vec<Traffic> = (0..NODES).map(|from| all_requests(cluster, from)).collect::<Option<_>>()?;
+    round_trips_in(cluster, &Surroundings::simulated(cluster))
+}
+
+/// The same with other lines and hosts. `None` also where other traffic has no class of its own.
+pub(super) fn round_trips_in(cluster: &Cluster, around: &Surroundings) -> Option<RoundTrips> {
+    let late = around.late.as_ns();
+    let requests = pairs(|from, to| traffic(cluster, from, |receiver| receiver == to)?.delayed(late))?;
+    let all = (0..NODES).map(|from| all_requests(cluster, from)?.delayed(late)).collect::<Option<Vec<Traffic>>>()?;
     let mut known = Delays { request: vec![0; NODES], reply: vec![0; NODES], port: vec![vec![0; NODES]; NODES] };
     for _ in 0..ROUNDS_MAX {
-        let next = step(cluster, &requests, &all, &known)?;
+        let next = step((cluster, around), &requests, &all, &known)?;
         if next == known {
-            let hosts = cluster.hosts.1;
             return pairs(|client, server| {
                 let there = known.request[client].checked_add(known.port[client][server])?;
                 let back = known.reply[server].checked_add(known.port[server][client])?;
-                Span::from_ns(there).checked_add(Span::from_ns(back))?.checked_add(hosts)
+                Span::from_ns(there).checked_add(Span::from_ns(back))?.checked_add(around.hosts)
             });
         }
         known = next;
@@ -85,7 +123,12 @@ pub(super) fn round_trips(cluster: &Cluster) -> Option<RoundTrips> {
     None
 }
 
-fn step(cluster: &Cluster, requests: &Pairs<Traffic>, all: &[Traffic], known: &Delays) -> Option<Delays> {
+fn step(
+    (cluster, around): (&Cluster, &Surroundings),
+    requests: &Pairs<Traffic>,
+    all: &[Traffic],
+    known: &Delays,
+) -> Option<Delays> {
     // Answers to node `to` as their requests come to `from`.
     let answers = pairs(|from, to| requests[to][from].delayed(known.request[to].checked_add(known.port[to][from])?))?;
     let own = |node: usize| {
@@ -94,9 +137,12 @@ fn step(cluster: &Cluster, requests: &Pairs<Traffic>, all: &[Traffic], known: &D
     };
     let (mut request, mut reply) = (Vec::new(), Vec::new());
     for (node, requests) in all.iter().enumerate() {
-        let [there, back] = egress(cluster, *requests, own(node)?)?;
+        let [there, back] = egress((cluster, around), *requests, own(node)?)?;
         request.push(there);
         reply.push(back);
+    }
+    if !around.has_ports {
+        return Some(Delays { request, reply, port: vec![vec![0; NODES]; NODES] });
     }
     let sent = |from: usize, to: usize| {
         let requests = requests[from][to].delayed(request[from])?;
@@ -107,7 +153,7 @@ fn step(cluster: &Cluster, requests: &Pairs<Traffic>, all: &[Traffic], known: &D
     let all_sent: Vec<Sent> = ways.iter().map(|(from, to)| sent(*from, *to)).collect::<Option<_>>()?;
     let through: Vec<PortPath> =
         ways.iter().map(|(from, to)| PortPath { from: *from, to: *to, through: vec![*to] }).collect();
-    let shared = vec![Shared { rate: LINK, latency: 0, cross: Traffic::default(), fifo: true }; NODES];
+    let shared = vec![Shared { rate: around.link, latency: 0, cross: Traffic::default(), fifo: true }; NODES];
     let mut port = vec![vec![0; NODES]; NODES];
     for ((from, to), row) in ways.iter().zip(rows(&through, &all_sent, &shared)?) {
         port[*from][*to] = row.total();
@@ -116,16 +162,17 @@ fn step(cluster: &Cluster, requests: &Pairs<Traffic>, all: &[Traffic], known: &D
 }
 
 /// The longest delays of requests and of answers from a node to the switch.
-fn egress(cluster: &Cluster, requests: Traffic, answers: Traffic) -> Option<[u64; 2]> {
+fn egress((cluster, around): (&Cluster, &Surroundings), requests: Traffic, answers: Traffic) -> Option<[u64; 2]> {
+    let (link, other) = (around.link, around.other());
     let bucket = |class: usize| cluster.classes.get(class).and_then(|class| class.bucket);
     let (Some(first), Some(second)) = (bucket(0), bucket(1)) else {
-        // One queue in order of arrival: an output port like any other.
+        // One queue in order of arrival: an output port like any other. Other traffic there has no bound.
         let all = requests.plus(answers)?;
-        let delay = takt_analysis::distributed::delay::time(all.burst, LINK).filter(|_| all.rate <= LINK)?;
+        let delay = takt_analysis::distributed::delay::time(all.burst, link);
+        let delay = delay.filter(|_| all.rate <= link && around.bulk == 0)?;
         return Some([delay, delay]);
     };
-    let requests_bucket =
-        Bucket { burst: first.burst.get(), rate: first.rate.as_bps(), packet: MESSAGE, link: LINK, other: MESSAGE };
+    let requests_bucket = Bucket { burst: first.burst.get(), rate: first.rate.as_bps(), packet: MESSAGE, link, other };
     // Requests go before answers. While answers have tokens, requests take at most σ + L + ρ t of
     // the link. So answers see a link of rate C - ρ, from which σ + L and one other packet are
     // taken first.
@@ -133,8 +180,8 @@ fn egress(cluster: &Cluster, requests: Traffic, answers: Traffic) -> Option<[u64
         burst: second.burst.get(),
         rate: second.rate.as_bps(),
         packet: MESSAGE,
-        link: LINK - first.rate.as_bps(),
-        other: first.burst.get() + 2 * MESSAGE,
+        link: link.checked_sub(first.rate.as_bps())?,
+        other: first.burst.get() + MESSAGE + other,
     };
     Some([requests_bucket.fifo(requests, MESSAGE)?, answers_bucket.fifo(answers, MESSAGE)?])
 }
@@ -207,6 +254,32 @@ mod tests {
             bounded += 1;
         }
         assert!(bounded > cases() / 2, "{bounded} of {}", cases());
+    }
+
+    #[test]
+    fn slow_hosts_lengthen_round_trips_by_more_than_their_time() {
+        let mut cluster = random(&mut Random::new(0));
+        let class = |rate: u64| ClassSpec {
+            bucket: Some(BucketSpec { rate: Rate::from_bps(rate), burst: Bytes::new(1_600) }),
+            packet_max: Bytes::new(MESSAGE),
+            ..ClassSpec::fifo()
+        };
+        (cluster.burst, cluster.period) = (10, Span::from_ms(10));
+        cluster.classes = vec![class(2_450_000), class(19_600_000)];
+        let ms = Span::from_ms;
+        let bound = |line: (u64, u64), late: Span, hosts: Span| {
+            round_trips_in(&cluster, &Surroundings::live(line, late, hosts)).map(|bounds| bounds[0][1])
+        };
+        let quick = bound((LINK, 0), Span::ZERO, Span::ZERO).expect("a bound");
+        assert!(Some(quick) < round_trips(&cluster).map(|bounds| bounds[0][1]), "there is no port");
+        let slow = bound((LINK, 0), Span::ZERO, ms(1)).expect("a bound");
+        assert!(slow > quick.saturating_add(ms(1)), "frames come closer together: {slow} and {quick}");
+        assert!(bound((LINK, 0), ms(1), ms(1)) > Some(slow));
+        assert!(bound((100_000_000, 0), Span::ZERO, ms(1)) > Some(slow));
+        assert!(bound((LINK, 1_538), Span::ZERO, ms(1)) > Some(slow));
+        cluster.classes = vec![ClassSpec::fifo()];
+        let all = |bulk: u64| round_trips_in(&cluster, &Surroundings::live((LINK, bulk), ms(1), ms(1)));
+        assert_eq!([0, 1_538].map(|bulk| all(bulk).is_some()), [true, false]);
     }
 
     #[test]

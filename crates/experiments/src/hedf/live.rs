@@ -4,7 +4,7 @@
 //!
 //! - `node`: the thread of a node.
 //! - `wire`: the bytes of a message.
-//! - `misses`, `delays`: Figs. 4 to 6, measured and beside their simulations.
+//! - `misses`, `delays`: Figs. 4 to 6, measured and beside their simulations. Delays have bounds (`bounded`).
 //! - `ki`: Section IV-C, by `nodes` under `takt run --node` and a `relay` between them. Their logs tell the delays
 //!   (`ways`), and `measured` has the bounds for these and for the measured costs.
 //! - `requests`: its last set-up, four flows from each node.
@@ -31,6 +31,7 @@ use crate::failure::Failure;
 pub(super) mod delays;
 pub(super) mod ki;
 pub(super) mod misses;
+mod bounded;
 mod measured;
 mod node;
 mod nodes;

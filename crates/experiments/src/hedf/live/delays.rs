@@ -1,15 +1,18 @@
 //! [HEDF IV-A], Figs. 4 and 5, on this kernel: round trips with and without shares of the bandwidth,
 //! and beside other traffic.
 
+use takt_linux::clock;
 use takt_linux::tc::Rule;
 use takt_model::{Background, Bucket, Bytes, Link, Rate, Span};
+use takt_net::{BucketSpec, ClassSpec};
 
-use super::super::cluster::{Cluster, LINK};
+use super::super::cluster::{Cluster, LINK, MESSAGE};
 use super::super::delays::{
     BURST, Delay, Measured, RATES, ROUND, TICK, US, boxes, cluster, distributions, measure_rounds,
 };
 use super::super::rounded;
 use super::super::setups::NODES;
+use super::bounded::{self, Bounded, RoundTrips};
 use super::{Lab, Outcome, Run};
 use crate::context::Context;
 use crate::failure::Failure;
@@ -59,6 +62,24 @@ impl Setup {
             Setup::NarrowFifo => lab.share(Some(&Link::at(Rate::from_bps(NARROW))), &[]),
         }
     }
+
+    /// The cluster with the buckets of its devices.
+    fn cluster(self) -> Cluster {
+        let class = |(burst, rate): (u64, u64)| ClassSpec {
+            bucket: Some(BucketSpec { rate: Rate::from_bps(rate), burst: Bytes::new(burst) }),
+            packet_max: Bytes::new(MESSAGE),
+            ..ClassSpec::fifo()
+        };
+        match self {
+            Setup::Plain | Setup::NarrowFifo => cluster(None),
+            Setup::Shares => cluster(Some((BURST, RATES[0]))),
+            Setup::Narrow => Cluster { classes: WIDE.map(class).to_vec(), ..cluster(None) },
+        }
+    }
+
+    fn link(self) -> u64 {
+        if matches!(self, Setup::Plain | Setup::Shares) { LINK } else { NARROW }
+    }
 }
 
 #[derive(Default)]
@@ -69,6 +90,8 @@ struct Rounds {
     lost: u64,
     sender_late: Span,
     other: u64,
+    /// CPU time that the hypervisor took.
+    steal: Span,
     stopped: bool,
 }
 
@@ -93,6 +116,19 @@ impl Rounds {
     fn beside(&self) -> Vec<Span> {
         let at_first = |delay: &&Delay| delay.client == 0 || delay.server == 0;
         self.delays.iter().filter(at_first).map(|delay| delay.all).collect()
+    }
+
+    /// The longest round trips of a set-up beside their bound.
+    fn bounded(&self, name: impl Into<String>, setup: Setup) -> Bounded {
+        let trips = RoundTrips {
+            cluster: setup.cluster(),
+            line: (setup.link(), if self.other > 0 { BULK } else { 0 }),
+            has_queues: setup != Setup::Plain,
+            delays: &self.delays,
+            late: self.sender_late,
+            steal: self.steal,
+        };
+        trips.bounded(name.into())
     }
 
     fn measured(&self) -> Measured {
@@ -154,7 +190,10 @@ fn rounds<const N: usize>(
     for number in 0..count(context) {
         for (into, with) in all.iter_mut().zip(background) {
             if !context.stopped() {
+                let before = clock::steal();
                 into.add(round(context, lab, number, with)?);
+                let steal = before.zip(clock::steal()).map(|(before, now)| now.saturating_sub(before));
+                into.steal = into.steal.saturating_add(steal.unwrap_or_default());
                 bar.inc(1);
             }
         }
@@ -197,6 +236,12 @@ pub(in super::super) fn one_node(context: &Context) -> Result<Findings, Failure>
         findings.tables.push(beside_table([&idle, &busy, &fifo]));
         figures.one_node_claims(&mut findings);
         beside_claims([&idle, &busy, &fifo], figures.rounds, &mut findings);
+        let mut bounded = figures.bounded();
+        for ((name, setup), rounds) in BESIDE.into_iter().zip(BESIDE_SETUPS).zip([&idle, &busy, &fifo]) {
+            bounded.push(rounds.bounded(format!("100 Mbit/s, {name}"), setup));
+        }
+        findings.tables.push(bounded::table(&bounded));
+        bounds_claim(&bounded, figures.rounds, &mut findings);
     }
     differences(&mut findings);
     notes(&[&figures.live[0], &figures.live[1], &idle, &busy, &fifo], &mut findings);
@@ -215,10 +260,19 @@ pub(in super::super) fn all_nodes(context: &Context) -> Result<Findings, Failure
         let [without, with] = figures.live.each_ref().map(Rounds::measured);
         findings.figures.push(boxes(&without, &with));
         figures.all_nodes_claim(&mut findings);
+        let bounded = figures.bounded();
+        findings.tables.push(bounded::table(&bounded));
+        bounds_claim(&bounded, figures.rounds, &mut findings);
     }
     differences(&mut findings);
     notes(&[&figures.live[0], &figures.live[1]], &mut findings);
     Ok(findings)
+}
+
+fn bounds_claim(all: &[Bounded], rounds: u64, findings: &mut Findings) {
+    let claim = bounded::claim(all, findings);
+    claim.needs(rounds, LEAST, "seconds of a run");
+    claim.needs(all.iter().map(Bounded::samples).min().unwrap_or(0), SAMPLES, "round trips");
 }
 
 fn us(span: Option<Span>) -> Option<f64> {
@@ -228,6 +282,11 @@ fn us(span: Option<Span>) -> Option<f64> {
 impl Figures {
     fn simulated(&self, mode: usize, node: usize) -> Vec<Delay> {
         self.simulated[mode].delays.iter().copied().filter(|delay| delay.client == node).collect()
+    }
+
+    fn bounded(&self) -> Vec<Bounded> {
+        let setups = NAMES.into_iter().zip([Setup::Plain, Setup::Shares]).zip(&self.live);
+        setups.map(|((name, setup), rounds)| rounds.bounded(name, setup)).collect()
     }
 
     fn intervals(&self) -> Comparison {
@@ -363,6 +422,7 @@ impl Figures {
 }
 
 const BESIDE: [&str; 3] = ["shares, nothing else", "shares, other traffic", "in order of arrival, other traffic"];
+const BESIDE_SETUPS: [Setup; 3] = [Setup::Narrow, Setup::Narrow, Setup::NarrowFifo];
 
 fn beside_table(all: [&Rounds; 3]) -> Comparison {
     let row = |(name, rounds): (&str, &Rounds)| {
@@ -431,6 +491,9 @@ fn differences(findings: &mut Findings) {
         ),
         "Messages are UDP datagrams of 466 B on the wire, as many as those of the paper have over TCP.".to_owned(),
         "Percentiles stand for ends of intervals: other threads and the hypervisor delay a few messages.".to_owned(),
+        "The bounds hold for hosts as slow, and frames as late, as they were at most in these rounds. The bridge \
+         passes packets at once, so they have no ports."
+            .to_owned(),
     ]);
 }
 
@@ -454,8 +517,20 @@ mod tests {
         figures.one_node_claims(&mut findings);
         figures.all_nodes_claim(&mut findings);
         beside_claims([&figures.live[0], &figures.live[1], &figures.live[1]], LEAST, &mut findings);
-        assert_eq!(findings.claims.len(), 5);
+        bounds_claim(&figures.bounded(), LEAST, &mut findings);
+        assert_eq!(findings.claims.len(), 6);
         assert!(findings.claims.iter().all(|claim| claim.holds.is_none()));
+    }
+
+    #[test]
+    fn each_set_up_has_its_own_bound() {
+        let trip = Delay { client: 0, server: 1, all: Span::from_us(900), tokens: Span::ZERO };
+        let of = |setup, other| Rounds { delays: vec![trip], other, ..Rounds::default() }.bounded("a", setup).bound();
+        let [plain, shares, narrow] = [Setup::Plain, Setup::Shares, Setup::Narrow].map(|setup| of(setup, 0));
+        assert!(plain.is_some() && plain < narrow && narrow < shares, "{plain:?} {narrow:?} {shares:?}");
+        // Other traffic without a class of its own has no bound.
+        assert!(narrow < of(Setup::Narrow, 9) && of(Setup::NarrowFifo, 0).is_some());
+        assert_eq!(of(Setup::NarrowFifo, 9), None);
     }
 
     #[test]
