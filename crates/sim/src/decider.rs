@@ -11,7 +11,7 @@ pub(crate) trait Decider {
     fn on_event(&mut self, now: Time, event: &Event, decisions: &mut Vec<Decision>);
     fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>);
     fn next_wakeup(&self, now: Time) -> Option<Time>;
-    /// Takes the changes of servers since the last call.
+    /// Calls `each` with every change of a server since the last call, in order.
     fn take_server_events(&mut self, each: impl FnMut(ServerEvent));
     /// Charges servers up to the end of the simulation.
     fn finish(&mut self, end: Time);

@@ -16,8 +16,8 @@ pub(crate) type Stamps = [Stamp; 4];
 /// The steps of a clock until some time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Stepped {
-    /// How far it is ahead of the same clock without steps, in nanoseconds.
-    pub(crate) by: i64,
+    /// How far it is ahead of the same clock without steps.
+    pub(crate) offset_ns: i64,
     /// How often it has stepped.
     pub(crate) epoch: u32,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Stepped {
 impl Stepped {
     /// The reading of the clock when it would show `now` without steps.
     pub(crate) fn stamp(self, now: Time) -> Stamp {
-        Stamp { at: Time::from_ns(now.as_ns().saturating_add_signed(self.by)), epoch: self.epoch }
+        Stamp { at: Time::from_ns(now.as_ns().saturating_add_signed(self.offset_ns)), epoch: self.epoch }
     }
 }
 
@@ -34,18 +34,19 @@ impl Stepped {
 pub(crate) struct Steps(Vec<(Time, Stepped)>);
 
 impl Steps {
-    /// These, in ascending order.
+    /// From the steps of a clock, in ascending order of time.
     pub(crate) fn new(steps: &[ClockStep]) -> Self {
         let mut so_far = Stepped::default();
         let mut after = Vec::with_capacity(steps.len());
         for step in steps {
-            so_far = Stepped { by: so_far.by.saturating_add(step.by.as_ns()), epoch: so_far.epoch + 1 };
+            let offset_ns = so_far.offset_ns.saturating_add(step.by.as_ns());
+            so_far = Stepped { offset_ns, epoch: so_far.epoch + 1 };
             after.push((step.at, so_far));
         }
         Steps(after)
     }
 
-    /// Those until `now`. A step counts from its very instant on.
+    /// The sum of the steps up to `now`, a step at `now` included.
     pub(crate) fn until(&self, now: Time) -> Stepped {
         let passed = self.0.partition_point(|(at, _)| *at <= now);
         passed.checked_sub(1).map_or_else(Stepped::default, |last| self.0[last].1)
@@ -55,11 +56,11 @@ impl Steps {
 /// How a node reads times of other nodes.
 #[derive(Clone, Debug)]
 pub(crate) enum Reading {
-    /// It knows the clocks, but for an error of at most this, which is drawn.
+    /// It knows the differences of the clocks up to an error of at most this. The error is drawn.
     Drawn(Span),
-    /// As times of its own: it believes that all clocks show the same.
+    /// It takes them for times of its own clock.
     Trusting,
-    /// By the table that its exchanges fill.
+    /// It converts them by a table that its exchanges fill.
     Measured(Measured),
 }
 

@@ -9,7 +9,7 @@ use takt_policy::{CyclicSpec, Interrupts, PartialEdf, PartialEdfSpec};
 
 use crate::clock::NodeClock;
 use crate::difference::{Measured, Reading, Steps};
-use crate::messages::{LaneWire, MessageEffect, Messages, NodeMessages, Part};
+use crate::messages::{MessageEffect, Messages, NodeMessages, SenderLane, TaskRole};
 use crate::network::Network;
 use crate::routes::Routes;
 use crate::traffic::Traffic;
@@ -20,8 +20,8 @@ pub(crate) struct Lanes<'a> {
     lowered: &'a Lowered,
     seed: u64,
     routes: Routes<'a>,
-    /// By node: its lanes, and how many sending jobs apart their messages leave.
-    lanes: Vec<(Vec<LaneWire>, Vec<u64>)>,
+    /// By node: its lanes, and for each the least distance of its messages in sending jobs.
+    lanes: Vec<(Vec<SenderLane>, Vec<u64>)>,
     /// The lane of a task's messages, by task and receiver.
     lane_of: BTreeMap<(TaskId, NodeId), u32>,
     /// Slots, by task.
@@ -51,22 +51,23 @@ impl<'a> Lanes<'a> {
                 let (Some(task), Some(after)) = (id(hop), id(hop + 1)) else { continue };
                 let route = built.routes.route(from, to)?;
                 let period = system.nodes[from.index()].send.map_or(1, |send| send.period.as_ns().max(1));
-                let then = MessageEffect::Job { slot: built.slots[after.index()] };
+                let effect = MessageEffect::Job { slot: built.slots[after.index()] };
                 let name = &system.tasks[task.index()].name;
                 let allowance = allowances.get(hop + 1).copied().unwrap_or_default();
                 let reply = flow.reply && hop + 2 == allowances.len();
-                let wire = built.routes.lane(route, name, flow.size, Some(allowance), reply);
+                let network_lane = built.routes.lane(route, name, flow.size, Some(allowance), reply);
                 let ends = traffic.ends(i, hop).cloned().map(Rc::new);
-                let lane = LaneWire { wire, then, draw: Draw::new(seed, name), ends };
-                built.lane(task, from, to, lane, flow.send_gap.as_ns().div_ceil(period));
+                let lane = SenderLane { network_lane, effect, draw: Draw::new(seed, name), ends };
+                built.add_lane(task, from, to, lane, flow.send_gap.as_ns().div_ceil(period));
             }
         }
-        built.synchronise()?;
+        built.add_sync_lanes()?;
         Ok(built)
     }
 
-    /// Requests of each synchronisation job, and the answers to them, where networks go both ways.
-    fn synchronise(&mut self) -> Result<(), SimError> {
+    /// Adds the lanes of time synchronisation: for the requests to each neighbour, and for the answers if a network
+    /// leads back.
+    fn add_sync_lanes(&mut self) -> Result<(), SimError> {
         let (lowered, seed) = (self.lowered, self.seed);
         let system = &lowered.system;
         let (mut syncs, mut receivers) = (BTreeMap::new(), BTreeMap::new());
@@ -78,7 +79,7 @@ impl<'a> Lanes<'a> {
                 _ => None,
             };
         }
-        // By names, so that nodes that come before these change no draws.
+        // Draws are keyed by names, so nodes that come before these change no draws.
         let named = |task: TaskId, to: NodeId| {
             format!("{} to {}", system.tasks[task.index()].name, system.nodes[to.index()].name)
         };
@@ -87,27 +88,29 @@ impl<'a> Lanes<'a> {
             let answer = match (receivers.get(&to), self.routes.known_route(to, from)?) {
                 (Some(receive), Some(back)) => {
                     let name = named(*receive, from);
-                    let (wire, draw) = (self.routes.sync_lane(back, &name), Draw::new(seed, &name));
-                    let wire = LaneWire { wire, then: MessageEffect::Answered, draw, ends: None };
-                    Some(self.lane(*receive, to, from, wire, 1))
+                    let (network_lane, draw) = (self.routes.sync_lane(back, &name), Draw::new(seed, &name));
+                    let lane = SenderLane { network_lane, effect: MessageEffect::Answered, draw, ends: None };
+                    Some(self.add_lane(*receive, to, from, lane, 1))
                 }
                 _ => None,
             };
             let name = named(*task, to);
-            let (wire, draw) = (self.routes.sync_lane(route, &name), Draw::new(seed, &name));
-            let wire = LaneWire { wire, then: MessageEffect::Answer { lane: answer }, draw, ends: None };
-            self.lane(*task, from, to, wire, 1);
+            let (network_lane, draw) = (self.routes.sync_lane(route, &name), Draw::new(seed, &name));
+            let effect = MessageEffect::Answer { lane: answer };
+            self.add_lane(*task, from, to, SenderLane { network_lane, effect, draw, ends: None }, 1);
         }
         Ok(())
     }
 
-    fn lane(&mut self, task: TaskId, from: NodeId, to: NodeId, wire: LaneWire, apart: u64) -> u32 {
-        let (lanes, distances) = &mut self.lanes[from.index()];
-        let lane = lanes.len() as u32;
-        lanes.push(wire);
-        distances.push(apart);
-        self.lane_of.insert((task, to), lane);
-        lane
+    /// Adds a lane from a task of node `from` to node `to`, and returns its index there. `spacing`: the least distance
+    /// of two of its messages, in sending jobs.
+    fn add_lane(&mut self, task: TaskId, from: NodeId, to: NodeId, lane: SenderLane, spacing: u64) -> u32 {
+        let (lanes, spacings) = &mut self.lanes[from.index()];
+        let index = lanes.len() as u32;
+        lanes.push(lane);
+        spacings.push(spacing);
+        self.lane_of.insert((task, to), index);
+        index
     }
 
     /// The frame of a cyclic node; `None` for others.
@@ -136,7 +139,7 @@ impl<'a> Lanes<'a> {
         let spec = &self.lowered.system.nodes[node.index()];
         let reading = self.reading(node)?;
         let dropping = if let Reading::Measured(_) = reading { self.dropping(node) } else { BTreeSet::new() };
-        let parts: Vec<Part> = tasks.iter().map(|id| self.part(node, *id, &dropping)).collect();
+        let roles: Vec<TaskRole> = tasks.iter().map(|id| self.role_of(node, *id, &dropping)).collect();
         let (lanes, apart) = std::mem::take(&mut self.lanes[node.index()]);
         let most = |task: Option<TableTask>| {
             task.and_then(|task| task.cost.map(|cost| task.wcet.as_ns() / cost.as_ns().max(1)))
@@ -149,17 +152,17 @@ impl<'a> Lanes<'a> {
         };
         Ok(NodeMessages {
             node: node.0,
-            latest: vec![Time::ZERO; parts.len()],
-            messages: match parts.iter().position(|part| matches!(part, Part::Interrupt)) {
+            latest_arrival: vec![Time::ZERO; roles.len()],
+            messages: match roles.iter().position(|role| matches!(role, TaskRole::Interrupt)) {
                 Some(slot) => Messages::Interrupts(Interrupts::new(MESSAGES_MAX), slot as u32),
                 None => Messages::Table(PartialEdf::new(rules)),
             },
-            parts,
+            roles,
             lanes,
             clocks: Rc::clone(clocks),
             steps: Steps::new(&spec.clock_steps),
             reading,
-            left: 0,
+            created: 0,
             jobs: VecDeque::new(),
             outbox: Vec::new(),
         })
@@ -186,20 +189,20 @@ impl<'a> Lanes<'a> {
         tasks.filter(|task| task.late == Late::Drop).map(|task| task.task).collect()
     }
 
-    fn part(&self, node: NodeId, id: TaskId, dropping: &BTreeSet<TaskId>) -> Part {
+    fn role_of(&self, node: NodeId, id: TaskId, dropping: &BTreeSet<TaskId>) -> TaskRole {
         let (system, spec) = (&self.lowered.system, &self.lowered.system.nodes[node.index()]);
         match self.lowered.role(id) {
-            Some(Role::Receive) => spec.receive.map_or(Part::Task, Part::Receive),
-            Some(Role::Send) => spec.send.map_or(Part::Task, Part::Send),
-            Some(Role::Interrupt) => Part::Interrupt,
-            Some(Role::Sync) => Part::Sync(
+            Some(Role::Receive) => spec.receive.map_or(TaskRole::Local, TaskRole::Receive),
+            Some(Role::Send) => spec.send.map_or(TaskRole::Local, TaskRole::Send),
+            Some(Role::Interrupt) => TaskRole::Interrupt,
+            Some(Role::Sync) => TaskRole::Sync(
                 self.lane_of.range((id, NodeId(0))..=(id, NodeId(u32::MAX))).map(|(_, lane)| *lane).collect(),
             ),
             Some(Role::Hop { flow, hop }) => {
                 let of = &system.flows[flow.index()];
                 let to = of.hops().nth(hop as usize + 1);
                 let shares = hop_deadlines(of, system.clock);
-                Part::Hop {
+                TaskRole::Hop {
                     hop,
                     before: shares.iter().copied().take(hop as usize).fold(Span::ZERO, Span::saturating_add),
                     share: shares.get(hop as usize).copied().unwrap_or_default(),
@@ -207,7 +210,7 @@ impl<'a> Lanes<'a> {
                     lane: to.and_then(|to| self.lane_of.get(&(id, to)).copied()),
                 }
             }
-            None => Part::Task,
+            None => TaskRole::Local,
         }
     }
 

@@ -90,7 +90,7 @@ pub const MESSAGES_MAX: usize = 1 << 16;
 /// Why a simulation cannot begin or go on.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum SimError {
-    /// A delay that follows from links, and a sender without one.
+    /// A node sends messages whose delay is "auto", and has no link.
     #[error(
         "node \"{node}\" sends messages without a written delay, and has no link; \
          give it link = {{ rate = \"...\" }}, or write the delay"
@@ -99,7 +99,7 @@ pub enum SimError {
         /// The sending node.
         node: String,
     },
-    /// Networks that do not agree.
+    /// Several networks connect two nodes, and disagree on the ports or on whether the delay is "auto".
     #[error(
         "messages from \"{from}\" to \"{to}\" go through other ports by one [[network]] than by another, or one has a \
          delay and another \"auto\"; give the pair its own, with from and to"
@@ -110,22 +110,22 @@ pub enum SimError {
         /// The receiving node.
         to: String,
     },
-    /// A link of a node that cannot be.
+    /// A node's link has invalid values.
     #[error(transparent)]
     Egress(#[from] EgressError),
-    /// A port that cannot be.
+    /// A port has invalid values.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// A delay that cannot be.
+    /// The delay of a network has invalid values.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// A table of clocks that cannot be.
+    /// The time-difference table of a node has invalid values.
     #[error(transparent)]
     Clocks(#[from] TimeTableError),
-    /// A node that cannot be dispatched.
+    /// The tasks of a node do not fit its strategy or its placement.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// A trace whose values nobody has loaded.
+    /// A trace has no values: it is empty, or was not loaded.
     #[error("the trace \"{path}\" of {of} holds no values")]
     NoTrace {
         /// Its task, or its network.
@@ -155,12 +155,12 @@ pub enum SimError {
 /// Simulates `system` and hands every event to `sink`, stream k being node k.
 ///
 /// # Errors
-/// See [`SimError`]; on an error that comes late the events so far are already in the sink.
+/// See [`SimError`]. Events before the error are already in the sink.
 pub fn simulate<S: Sink>(system: &System, options: &SimOptions, sink: &mut S) -> Result<SimSummary, SimError> {
     simulate_with(system, options, &Traffic::default(), sink)
 }
 
-/// The same, where the caller chooses when flows first arrive, and delays of their messages.
+/// [`simulate`] with first arrivals of flows and delays of their messages that the caller chooses.
 ///
 /// # Errors
 /// As [`simulate`].
@@ -170,7 +170,7 @@ pub fn simulate_with<S: Sink>(
     traffic: &Traffic,
     sink: &mut S,
 ) -> Result<SimSummary, SimError> {
-    refuse(system, options)?;
+    check_input(system, options)?;
     if let Some(lowered) = flows::lower(system) {
         return world::simulate(lowered, options, traffic, sink);
     }
@@ -185,7 +185,7 @@ pub fn simulate_with<S: Sink>(
     let mut calendar = Times::never(nodes.len());
     let next = |node: &AnyNode<'_>| node.next_instant().unwrap_or(Time::MAX);
     (0..).zip(&nodes).for_each(|(at, node)| calendar.set(at, next(node)));
-    // The node whose next instant is the earliest, the first among equals, goes on until it is another's turn.
+    // The node with the earliest event runs until another node has an earlier one. In a tie the lower index goes first.
     while let (at, turn) = calendar.earliest()
         && at <= end
     {
@@ -207,7 +207,7 @@ enum AnyNode<'a> {
     Cyclic(Box<NodeSim<'a, CyclicExecutive>>),
 }
 
-/// Asks the node, whichever decider it has.
+/// Evaluates an expression for the node, whichever decider it has.
 macro_rules! each {
     ($any:expr, $node:ident => $answer:expr) => {
         match $any {
@@ -287,8 +287,8 @@ fn by_node(system: &System) -> Vec<Vec<TaskId>> {
     tasks
 }
 
-/// Refuses what cannot be simulated, by name.
-fn refuse(system: &System, options: &SimOptions) -> Result<(), SimError> {
+/// Checks that the duration fits and that all traces are loaded.
+fn check_input(system: &System, options: &SimOptions) -> Result<(), SimError> {
     if options.duration > Span::FILE_MAX {
         return Err(SimError::TooLong { duration: options.duration });
     }

@@ -1,4 +1,4 @@
-//! The messages of a simulated node: its jobs leave, take and send them.
+//! The messages of a simulated node: jobs create, send and receive them.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -15,28 +15,28 @@ use crate::traffic::{End, Ends};
 /// A message on its way from one node to another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message {
-    /// The job that left it.
+    /// The job that created it.
     pub(crate) job: JobKey,
     /// Its number in the stream of that job's node.
     pub(crate) number: u64,
-    /// The lane by which it leaves.
+    /// Index of its lane at the sending node.
     lane: u32,
     /// The sending node.
     pub(crate) from: u32,
     /// The deadline of its job, on the clock of the sending node without steps.
-    pub(crate) due: Time,
-    /// The steps of that clock until it was sent. It carries `due` with these.
+    pub(crate) deadline: Time,
+    /// The steps of that clock until it was sent. The deadline in the message includes them.
     stepped: Stepped,
     /// The arrival of its instance of the flow, in true time.
     origin: Time,
     /// The instance of the flow, or of the exchange.
     pub(crate) instance: u64,
-    then: MessageEffect,
-    /// Of an exchange of clocks: its times so far. Else zeros.
+    effect: MessageEffect,
+    /// The times of an exchange of clocks so far. Zeros in other messages.
     stamps: Stamps,
     /// Draws of its delay, loss and error.
     pub(crate) draw: Draw,
-    /// The end of the interval that its delay takes; `None`: it is drawn.
+    /// The chosen end of the interval of its delay; `None`: its delay is drawn.
     end: Option<End>,
 }
 
@@ -59,9 +59,9 @@ impl Message {
         }
     }
 
-    /// Notes a time of an exchange of clocks: at this place for a request, or at that one for an answer.
+    /// Sets the time `now` of an exchange of clocks: time number `request` in a request, `answer` in an answer.
     fn stamp(&mut self, [request, answer]: [usize; 2], now: Stamp) {
-        match self.then {
+        match self.effect {
             MessageEffect::Job { .. } => {}
             MessageEffect::Answer { .. } => self.stamps[request] = now,
             MessageEffect::Answered => self.stamps[answer] = now,
@@ -69,8 +69,8 @@ impl Message {
     }
 }
 
-/// How far the deadline of a message is off on another clock, at most `most`.
-fn off(message: &Message, most: Span) -> i128 {
+/// The drawn error of the deadline of a message on another clock, in ns: from -`most` to `most`.
+fn deadline_error(message: &Message, most: Span) -> i128 {
     if most.is_zero() {
         return 0;
     }
@@ -87,33 +87,33 @@ pub(crate) enum MessageEffect {
         /// The slot.
         slot: u32,
     },
-    /// An answer by this lane of the receiver, where there is a network for it.
+    /// The receiver answers.
     Answer {
-        /// The lane.
+        /// Its lane for the answer; `None` if no network leads back, so there is no answer.
         lane: Option<u32>,
     },
-    /// It was an answer: an exchange of clocks is complete.
+    /// The message is an answer: it completes an exchange of clocks.
     Answered,
 }
 
-/// A way by which messages leave a node.
+/// A lane at its sender: messages of one task to one node.
 #[derive(Clone, Debug)]
-pub(crate) struct LaneWire {
-    /// Index of its lane in the network.
-    pub(crate) wire: u32,
+pub(crate) struct SenderLane {
+    /// Index of the lane in the network.
+    pub(crate) network_lane: u32,
     /// The effect of its messages.
-    pub(crate) then: MessageEffect,
+    pub(crate) effect: MessageEffect,
     /// Draws of its delays.
     pub(crate) draw: Draw,
     /// Delays that the caller chose.
     pub(crate) ends: Option<Rc<Ends>>,
 }
 
-/// The part of a task in the traffic of messages.
+/// The role of a task in the traffic of messages.
 #[derive(Clone, Debug)]
-pub(crate) enum Part {
-    /// None.
-    Task,
+pub(crate) enum TaskRole {
+    /// Nothing.
+    Local,
     /// The receiving task.
     Receive(TableTask),
     /// The sending task.
@@ -128,20 +128,20 @@ pub(crate) enum Part {
         hop: u32,
         /// The deadline of the hop before, relative to the flow's arrival.
         before: Span,
-        /// From that deadline to the own one.
+        /// The time from that deadline to the deadline of this hop.
         share: Span,
-        /// Whether the strategy drops its late jobs. Only a node that measures clocks asks.
+        /// Whether the strategy drops its late jobs. Set only on a node that measures clocks.
         drops: bool,
         /// The lane by which its messages leave; `None` on the last hop.
         lane: Option<u32>,
     },
 }
 
-/// The messages of a node, by how it learns of them.
+/// The message buffers of a node.
 pub(crate) enum Messages {
-    /// Table tasks take them, above other jobs or in a frame.
+    /// A receiving and a sending task take the messages, above other jobs or in a frame.
     Table(PartialEdf<Message>),
-    /// Each interrupts. Jobs of the slot serve the interrupts.
+    /// Each message interrupts. Jobs of this slot serve the interrupts.
     Interrupts(Interrupts<Message>, u32),
 }
 
@@ -160,8 +160,8 @@ pub(crate) struct HopJob {
 pub(crate) struct NodeMessages {
     pub(crate) node: u32,
     /// By slot.
-    pub(crate) parts: Vec<Part>,
-    pub(crate) lanes: Vec<LaneWire>,
+    pub(crate) roles: Vec<TaskRole>,
+    pub(crate) lanes: Vec<SenderLane>,
     pub(crate) messages: Messages,
     /// The clocks of all nodes.
     pub(crate) clocks: Rc<[NodeClock]>,
@@ -169,17 +169,18 @@ pub(crate) struct NodeMessages {
     pub(crate) steps: Steps,
     /// How it reads times of other nodes.
     pub(crate) reading: Reading,
-    /// Messages that jobs have left so far.
-    pub(crate) left: u64,
-    /// By slot: the latest nominal arrival of a later hop. Deadlines of a flow keep their order.
-    pub(crate) latest: Vec<Time>,
+    /// Messages that jobs have created so far.
+    pub(crate) created: u64,
+    /// By slot: the latest nominal arrival of a later hop so far. Deadlines of a flow keep their order.
+    pub(crate) latest_arrival: Vec<Time>,
+    /// Jobs to release now.
     pub(crate) jobs: VecDeque<HopJob>,
-    /// Messages that the sending task has sent, each with its lane.
+    /// Messages that the sending task has sent, each with its lane in the network.
     pub(crate) outbox: Vec<(u32, Message)>,
 }
 
 impl NodeMessages {
-    /// A message is in the buffer of the node. The answer is the slot of a job to release at once.
+    /// A message reaches the buffer of the node. Returns the slot of a job to release at once.
     pub(crate) fn arrive<S: Sink>(&mut self, mut message: Message, now: Time, sink: &mut S) -> Option<u32> {
         let (job, number) = (message.job, message.number);
         message.stamp([1, 3], self.steps.until(now).stamp(now));
@@ -201,21 +202,21 @@ impl NodeMessages {
         }
     }
 
-    /// A job starts. The answer is its work for messages.
+    /// A job starts. Returns the execution time that it needs for messages.
     // Not inlined: it would spread the steps of nodes without messages.
     #[inline(never)]
     pub(crate) fn started(&mut self, slot: u32, number: u64) -> Span {
         let Messages::Table(table) = &mut self.messages else { return Span::ZERO };
-        let (taken, cost) = match &self.parts[slot as usize] {
-            Part::Receive(task) => (table.start_receiving(), task.cost),
-            Part::Send(task) => (table.start_sending(number), task.cost),
-            Part::Task | Part::Interrupt | Part::Sync(_) | Part::Hop { .. } => return Span::ZERO,
+        let (taken, cost) = match &self.roles[slot as usize] {
+            TaskRole::Receive(task) => (table.start_receiving(), task.cost),
+            TaskRole::Send(task) => (table.start_sending(number), task.cost),
+            TaskRole::Local | TaskRole::Interrupt | TaskRole::Sync(_) | TaskRole::Hop { .. } => return Span::ZERO,
         };
         cost.and_then(|cost| cost.checked_mul(taken)).unwrap_or(Span::ZERO)
     }
 
-    /// A job has completed. Its origin is in true time. True when jobs of later hops or of interrupts are to be
-    /// released.
+    /// A job has completed. `origin` is in true time. Returns whether there are jobs of later hops or of interrupts to
+    /// release.
     #[inline(never)]
     pub(crate) fn completed<S: Sink>(
         &mut self,
@@ -224,29 +225,29 @@ impl NodeMessages {
         now: Time,
         sink: &mut S,
     ) -> bool {
-        match &self.parts[slot as usize] {
-            Part::Task => {}
-            Part::Hop { lane, .. } => {
+        match &self.roles[slot as usize] {
+            TaskRole::Local => {}
+            TaskRole::Hop { lane, .. } => {
                 if let Some(lane) = *lane {
-                    self.leave(lane, job, job.number, deadline, origin, Stamps::default(), now, sink);
+                    self.post(lane, job, job.number, deadline, origin, Stamps::default(), now, sink);
                 }
             }
-            Part::Sync(lanes) => {
+            TaskRole::Sync(lanes) => {
                 for lane in lanes.clone() {
-                    self.leave(lane, job, job.number, deadline, Time::ZERO, Stamps::default(), now, sink);
+                    self.post(lane, job, job.number, deadline, Time::ZERO, Stamps::default(), now, sink);
                 }
             }
-            Part::Send(_) => {
+            TaskRole::Send(_) => {
                 let Messages::Table(table) = &mut self.messages else { return false };
                 let sent: Vec<Message> = table.sent().collect();
                 sent.into_iter().for_each(|message| self.send(message, now, sink));
             }
-            Part::Receive(_) => {
+            TaskRole::Receive(_) => {
                 let Messages::Table(table) = &mut self.messages else { return false };
                 let taken: Vec<Message> = table.received().collect();
                 taken.into_iter().for_each(|message| self.receive(message, (job, deadline), now, sink));
             }
-            Part::Interrupt => {
+            TaskRole::Interrupt => {
                 let Messages::Interrupts(queue, _) = &mut self.messages else { return false };
                 match queue.served() {
                     Some(Interrupt::Received(message)) => self.receive(message, (job, deadline), now, sink),
@@ -258,26 +259,26 @@ impl NodeMessages {
         !self.jobs.is_empty()
     }
 
-    /// A message goes to its link.
+    /// Sends a message to the network.
     fn send<S: Sink>(&mut self, mut message: Message, now: Time, sink: &mut S) {
         message.stepped = self.steps.until(now);
         message.stamp([0, 2], message.stepped.stamp(now));
         sink.event(self.node, now, &Event::Send { job: message.job, message: message.number });
-        self.outbox.push((self.lanes[message.lane as usize].wire, message));
+        self.outbox.push((self.lanes[message.lane as usize].network_lane, message));
     }
 
-    /// A message has its effect. `by` is the job that received it, and its deadline.
+    /// Applies the effect of a message. `by` is the job that received it, and its deadline.
     fn receive<S: Sink>(&mut self, message: Message, by: (JobKey, Time), now: Time, sink: &mut S) {
         let (job, number) = (message.job, message.number);
-        if let MessageEffect::Job { slot } = message.then
+        if let MessageEffect::Job { slot } = message.effect
             && let Err(cause) = self.take(slot, &message, now)
         {
             return sink.event(self.node, now, &Event::Drop { job, message: number, cause });
         }
         sink.event(self.node, now, &Event::Receive { job, message: number });
-        match message.then {
+        match message.effect {
             MessageEffect::Answer { lane: Some(lane) } => {
-                self.leave(lane, by.0, message.instance, by.1, Time::ZERO, message.stamps, now, sink);
+                self.post(lane, by.0, message.instance, by.1, Time::ZERO, message.stamps, now, sink);
             }
             MessageEffect::Answered => {
                 let now = self.steps.until(now).stamp(now);
@@ -298,66 +299,78 @@ impl NodeMessages {
         self.clock().true_of(local)
     }
 
-    /// A job leaves a message for the sending task, or for an interrupt.
+    /// Creates a message of `job` for the sending task, or for an interrupt.
     #[expect(clippy::too_many_arguments, reason = "the parts of a message")]
-    fn leave<S: Sink>(
+    fn post<S: Sink>(
         &mut self,
         lane: u32,
         job: JobKey,
         instance: u64,
-        due: Time,
+        deadline: Time,
         origin: Time,
         stamps: Stamps,
         now: Time,
         sink: &mut S,
     ) {
-        let number = self.left;
-        self.left += 1;
-        let LaneWire { then, draw, ends, .. } = &self.lanes[lane as usize];
-        let end = ends.as_deref().map(|ends| ends.of(instance));
-        let (then, draw) = (*then, *draw);
-        let (from, stepped) = (self.node, Stepped::default());
-        let message = Message { job, number, lane, from, due, stepped, origin, instance, then, stamps, draw, end };
-        let left = match &mut self.messages {
-            Messages::Table(table) => table.make_ready(lane, due, message),
+        let number = self.created;
+        self.created += 1;
+        let SenderLane { effect, draw, ends, .. } = &self.lanes[lane as usize];
+        let message = Message {
+            job,
+            number,
+            lane,
+            from: self.node,
+            deadline,
+            stepped: Stepped::default(),
+            origin,
+            instance,
+            effect: *effect,
+            stamps,
+            draw: *draw,
+            end: ends.as_deref().map(|ends| ends.of(instance)),
+        };
+        let accepted = match &mut self.messages {
+            Messages::Table(table) => table.make_ready(lane, deadline, message),
             Messages::Interrupts(queue, slot) => queue.leave(message).map(|number| {
                 self.jobs.push_back(HopJob { slot: *slot, number, arrival: now, origin: now });
             }),
         };
-        if left.is_err() {
+        if accepted.is_err() {
             sink.event(self.node, now, &Event::Drop { job, message: number, cause: DropCause::Full });
         }
     }
 
-    /// The receiving task, or an interrupt, makes a job of a message. Its deadline counts from that of the hop before,
-    /// carried to the clock of this node. On an error there is no job.
+    /// Makes a job of a message. Its deadline counts from that of the hop before, converted to the clock of this node.
+    ///
+    /// # Errors
+    /// Why there is no job: it is late by the safe deadline, or the sender's clock is not known.
     fn take(&mut self, slot: u32, message: &Message, now: Time) -> Result<(), DropCause> {
-        let Part::Hop { before, share, drops, .. } = self.parts[slot as usize] else { return Ok(()) };
+        let TaskRole::Hop { before, share, drops, .. } = self.roles[slot as usize] else { return Ok(()) };
         let (safe, due) = self.own_deadline(message, now).ok_or(DropCause::Unknown)?;
-        // The strategy drops a job that is late by the likely deadline. By the safe one it is too late to be admitted.
+        // The dispatcher drops a job that is late by the likely deadline. Here only the safe deadline has passed.
         let is_late = |due: i128| due + i128::from(share.as_ns()) <= i128::from(now.as_ns());
         if drops && is_late(safe) && !is_late(due) {
             return Err(DropCause::Late);
         }
         let arrival = u64::try_from(due - i128::from(before.as_ns())).unwrap_or(0);
         // A job is released at its arrival at the earliest, and deadlines keep the order of the flow.
-        let arrival = Time::from_ns(arrival).max(self.latest[slot as usize]).min(now);
-        self.latest[slot as usize] = arrival;
+        let arrival = Time::from_ns(arrival).max(self.latest_arrival[slot as usize]).min(now);
+        self.latest_arrival[slot as usize] = arrival;
         self.jobs.push_back(HopJob { slot, number: message.instance, arrival, origin: message.origin });
         Ok(())
     }
 
     /// The deadline of a message on the own clock without steps, in nanoseconds: the safe one and the likely one.
-    /// `None`: it is not known how the clock of its sender differs.
+    /// `None`: the difference to the clock of the sender is not known.
     fn own_deadline(&self, message: &Message, now: Time) -> Option<(i128, i128)> {
-        let due = i128::from(message.due.as_ns());
+        let due = i128::from(message.deadline.as_ns());
         let own = self.steps.until(now);
         // From a difference of both clocks to that of the clocks without steps.
-        let steps = i128::from(message.stepped.by) - i128::from(own.by);
+        let steps = i128::from(message.stepped.offset_ns) - i128::from(own.offset_ns);
         match &self.reading {
             // No clock steps.
             Reading::Drawn(error) => {
-                let due = due + self.true_offset(message.from, now) + off(message, *error);
+                let due = due + self.true_offset(message.from, now) + deadline_error(message, *error);
                 Some((due, due))
             }
             Reading::Trusting => Some((due + steps, due + steps)),
@@ -384,21 +397,21 @@ impl NodeMessages {
 
     /// The number of a later hop, whose jobs messages release.
     pub(crate) fn later_hop(&self, slot: u32) -> Option<u32> {
-        match self.parts[slot as usize] {
-            Part::Hop { hop, .. } if hop > 0 => Some(hop),
+        match self.roles[slot as usize] {
+            TaskRole::Hop { hop, .. } if hop > 0 => Some(hop),
             _ => None,
         }
     }
 
     /// Whether its jobs are those of interrupts, which messages alone release.
     pub(crate) fn is_interrupt(&self, slot: u32) -> bool {
-        matches!(self.parts[slot as usize], Part::Interrupt)
+        matches!(self.roles[slot as usize], TaskRole::Interrupt)
     }
 
     /// The execution time of a table job without messages.
     pub(crate) fn fixed_work(&self, slot: u32) -> Option<Span> {
-        match &self.parts[slot as usize] {
-            Part::Receive(task) | Part::Send(task) => Some(task.cost.map_or(task.wcet, |_| Span::ZERO)),
+        match &self.roles[slot as usize] {
+            TaskRole::Receive(task) | TaskRole::Send(task) => Some(task.cost.map_or(task.wcet, |_| Span::ZERO)),
             _ => None,
         }
     }

@@ -58,8 +58,8 @@ pub(crate) struct Queue {
 struct MessageInTransit {
     message: Message,
     lane: u32,
-    /// Ports that it has come to.
-    passed: usize,
+    /// How many ports of its route it has reached.
+    ports_passed: usize,
 }
 
 /// An event of a message in the network.
@@ -72,10 +72,13 @@ pub(crate) enum Outcome {
     Drop(DropCause),
 }
 
-/// The state that a machine may change at an instant, besides its own.
+/// The values that a machine may change at an instant, besides its own state.
 pub(crate) struct Effects<'a> {
+    /// The instant, in true time.
     pub(crate) at: Time,
+    /// The next wake-up of each machine and node.
     pub(crate) calendar: &'a mut Times,
+    /// The events of messages at this instant, in order.
     pub(crate) out: &'a mut Vec<(Outcome, Message)>,
 }
 
@@ -89,20 +92,20 @@ pub(crate) struct Network {
     pub(crate) lanes: Vec<LaneProperties>,
     /// By tag of the packet.
     in_transit: Vec<MessageInTransit>,
-    free: Vec<u64>,
-    of_egress: Vec<EgressDecision>,
-    of_port: Vec<PortDecision>,
-    of_link: Vec<LinkDecision>,
+    free_tags: Vec<u64>,
+    egress_decisions: Vec<EgressDecision>,
+    port_decisions: Vec<PortDecision>,
+    link_decisions: Vec<LinkDecision>,
 }
 
 impl Network {
-    /// How many entries of the calendar its machines have, from 0 on.
-    pub(crate) fn machines(&self) -> usize {
+    /// The number of its machines. They have the first entries of the calendar.
+    pub(crate) fn machine_count(&self) -> usize {
         self.egresses.len() + self.ports.len() + self.links.len()
     }
 
-    /// Sets the first wake-ups: background sources of egresses wait for nothing.
-    pub(crate) fn plan(&self, calendar: &mut Times) {
+    /// Sets the first wake-ups. Only egresses have any, for their background traffic.
+    pub(crate) fn set_first_wakeups(&self, calendar: &mut Times) {
         for (entry, egress) in self.egresses.iter().enumerate() {
             calendar.set(entry as u32, egress.next_wakeup().unwrap_or(Time::MAX));
         }
@@ -110,11 +113,11 @@ impl Network {
 
     /// The sending task of a node with this clock gives a message to its lane.
     pub(crate) fn send(&mut self, lane: u32, message: Message, clock: NodeClock, turn: &mut Effects<'_>) {
-        let tag = self.free.pop().unwrap_or(self.in_transit.len() as u64);
-        let flight = MessageInTransit { message, lane, passed: 0 };
+        let tag = self.free_tags.pop().unwrap_or(self.in_transit.len() as u64);
+        let transit = MessageInTransit { message, lane, ports_passed: 0 };
         match self.in_transit.get_mut(tag as usize) {
-            Some(place) => *place = flight,
-            None => self.in_transit.push(flight),
+            Some(place) => *place = transit,
+            None => self.in_transit.push(transit),
         }
         let LaneProperties { route, queue, .. } = &self.lanes[lane as usize];
         let egress = self.routes[*route as usize].egress;
@@ -122,14 +125,14 @@ impl Network {
             let packet = Packet { stream: 0, bytes: Bytes::new(0), deadline: Time::MAX, tag };
             return self.pass_on(packet, turn);
         };
-        let due = queue.allowance.map(|allowance| message.due.saturating_add(allowance));
+        let due = queue.allowance.map(|allowance| message.deadline.saturating_add(allowance));
         let deadline = due.map_or(Time::MAX, |due| clock.true_of(due));
         let packet = Packet { stream: queue.stream, bytes: queue.bytes, deadline, tag };
         let event = EgressEvent::Arrive { class: queue.class, packet };
         self.egress(egress, event, turn);
     }
 
-    /// The time of a machine's entry has come.
+    /// Wakes the machine with this entry of the calendar.
     pub(crate) fn wake(&mut self, entry: u32, turn: &mut Effects<'_>) {
         let (egresses, ports) = (self.egresses.len() as u32, self.ports.len() as u32);
         match entry.checked_sub(egresses) {
@@ -140,7 +143,7 @@ impl Network {
     }
 
     fn egress(&mut self, index: u32, event: EgressEvent, turn: &mut Effects<'_>) {
-        let mut decisions = std::mem::take(&mut self.of_egress);
+        let mut decisions = std::mem::take(&mut self.egress_decisions);
         let egress = &mut self.egresses[index as usize];
         egress.on_event(turn.at, event, &mut decisions);
         turn.calendar.set(index, egress.next_wakeup().unwrap_or(Time::MAX));
@@ -153,22 +156,22 @@ impl Network {
                 EgressDecision::End { packet, .. } if !packet.is_background() => {
                     self.pass_on(packet, turn);
                 }
-                EgressDecision::Drop { packet, why, .. } => self.lose(packet, why, turn),
+                EgressDecision::Drop { packet, why, .. } => self.drop_packet(packet, why, turn),
                 EgressDecision::Start { .. } | EgressDecision::End { .. } => {}
             }
         }
-        self.of_egress = decisions;
+        self.egress_decisions = decisions;
     }
 
-    /// The last bit of a packet has left a line, or the sending task: it comes to the next machine.
+    /// Gives a packet to the next machine on its route, after its last bit has left the machine before.
     fn pass_on(&mut self, packet: Packet, turn: &mut Effects<'_>) {
-        let flight = &mut self.in_transit[packet.tag as usize];
-        let lane = &self.lanes[flight.lane as usize];
+        let transit = &mut self.in_transit[packet.tag as usize];
+        let lane = &self.lanes[transit.lane as usize];
         let route = &self.routes[lane.route as usize];
-        let (message, number) = (flight.message, flight.message.instance);
-        if let Some((port, pair)) = route.ports.get(flight.passed).copied() {
-            let latency_draw = message.bits(lane.draws[flight.passed], Purpose::Processing);
-            flight.passed += 1;
+        let (message, number) = (transit.message, transit.message.instance);
+        if let Some((port, pair)) = route.ports.get(transit.ports_passed).copied() {
+            let latency_draw = message.bits(lane.draws[transit.ports_passed], Purpose::Processing);
+            transit.ports_passed += 1;
             let event = PortEvent::Arrive { packet, pair, latency_draw };
             return self.port(port, event, turn);
         }
@@ -182,21 +185,21 @@ impl Network {
     }
 
     fn port(&mut self, index: u32, event: PortEvent, turn: &mut Effects<'_>) {
-        let mut decisions = std::mem::take(&mut self.of_port);
+        let mut decisions = std::mem::take(&mut self.port_decisions);
         let port = &mut self.ports[index as usize];
         port.on_event(turn.at, event, &mut decisions);
         turn.calendar.set(self.egresses.len() as u32 + index, port.next_wakeup().unwrap_or(Time::MAX));
         for decision in decisions.drain(..) {
             match decision {
                 PortDecision::Leave(packet) => self.pass_on(packet, turn),
-                PortDecision::Drop(packet, why) => self.lose(packet, why, turn),
+                PortDecision::Drop(packet, why) => self.drop_packet(packet, why, turn),
             }
         }
-        self.of_port = decisions;
+        self.port_decisions = decisions;
     }
 
     fn link(&mut self, index: u32, event: LinkEvent, turn: &mut Effects<'_>) {
-        let mut decisions = std::mem::take(&mut self.of_link);
+        let mut decisions = std::mem::take(&mut self.link_decisions);
         let link = &mut self.links[index as usize];
         link.on_event(turn.at, event, &mut decisions);
         let before = self.egresses.len() + self.ports.len();
@@ -204,17 +207,17 @@ impl Network {
         for decision in decisions.drain(..) {
             match decision {
                 LinkDecision::Deliver(packet) => {
-                    let (route, message) = self.land(packet);
+                    let (route, message) = self.take_out(packet);
                     turn.out.push((Outcome::Arrive(self.routes[route as usize].to), message));
                 }
-                LinkDecision::Drop(packet, why) => self.lose(packet, why, turn),
+                LinkDecision::Drop(packet, why) => self.drop_packet(packet, why, turn),
             }
         }
-        self.of_link = decisions;
+        self.link_decisions = decisions;
     }
 
-    fn lose(&mut self, packet: Packet, why: DropReason, turn: &mut Effects<'_>) {
-        let (_, message) = self.land(packet);
+    fn drop_packet(&mut self, packet: Packet, why: DropReason, turn: &mut Effects<'_>) {
+        let (_, message) = self.take_out(packet);
         let cause = match why {
             DropReason::Overflow => DropCause::Full,
             DropReason::Late => DropCause::Late,
@@ -224,10 +227,10 @@ impl Network {
         turn.out.push((Outcome::Drop(cause), message));
     }
 
-    /// A message is no longer under way. The answer is its way and itself.
-    fn land(&mut self, packet: Packet) -> (u32, Message) {
-        self.free.push(packet.tag);
-        let flight = &self.in_transit[packet.tag as usize];
-        (self.lanes[flight.lane as usize].route, flight.message)
+    /// Removes a message that is no longer under way. Returns its route and the message.
+    fn take_out(&mut self, packet: Packet) -> (u32, Message) {
+        self.free_tags.push(packet.tag);
+        let transit = &self.in_transit[packet.tag as usize];
+        (self.lanes[transit.lane as usize].route, transit.message)
     }
 }

@@ -50,10 +50,10 @@ struct SimTask<'a> {
     pending: VecDeque<Released>,
     /// How many of `pending`, from the front, have missed.
     pending_missed: usize,
-    /// The way in, for a successor. Few tasks have one, so it does not spread the others over more cache lines.
+    /// Counts the ended jobs of its predecessors; `None` for a task without any. Boxed, because few tasks have one.
     link: Option<Box<Link>>,
-    /// Whether its jobs come after others: those of a chain or of a flow.
-    follows: bool,
+    /// Whether its jobs follow other jobs, in a chain or in a flow.
+    has_parent: bool,
     /// Position in the chain.
     hop: u32,
     /// Slots of the tasks that come after this one.
@@ -86,15 +86,15 @@ pub(crate) struct NodeSim<'a, D> {
     /// Next deadline to look at by slot; used only if `watch_deadlines`.
     deadlines: Times,
     watch_deadlines: bool,
-    tell_deadlines: bool,
+    report_deadlines: bool,
     slot_on: Vec<u32>,
     /// Mode switches to come.
     modes: VecDeque<Time>,
     mode: u32,
     /// The next mode switch or wake-up of the dispatcher, whichever is earlier.
     next_other: Time,
-    /// Successors with an instance that has become due.
-    due: Vec<u32>,
+    /// Slots that may have jobs to release now: successors, later hops and interrupts.
+    due_slots: Vec<u32>,
     costs: Option<Costs>,
     thefts: StolenTime,
     released: u64,
@@ -125,21 +125,21 @@ impl<'a, D: Decider> NodeSim<'a, D> {
             finishes: Times::never(spec.cpus as usize),
             deadlines: Times::never(tasks.len()),
             watch_deadlines: record_misses || dispatcher.wants_deadlines(),
-            tell_deadlines: dispatcher.wants_deadlines(),
+            report_deadlines: dispatcher.wants_deadlines(),
             dispatcher,
             tasks,
             slot_on: vec![0; spec.cpus as usize],
             modes: modes.into(),
             mode: 0,
             next_other: Time::MAX,
-            due: Vec::new(),
+            due_slots: Vec::new(),
             costs: spec.costs,
             thefts: StolenTime::new(&spec.costs.unwrap_or(Costs::NONE)),
             released: 0,
             messages: None,
         };
         node.next_other = node.modes.front().copied().unwrap_or(Time::MAX);
-        (0..node.tasks.len() as u32).for_each(|slot| node.await_next(slot));
+        (0..node.tasks.len() as u32).for_each(|slot| node.schedule_release(slot));
         node.next_other = node.next_other.min(node.dispatcher.next_wakeup(Time::ZERO).unwrap_or(Time::MAX));
         node
     }
@@ -156,11 +156,11 @@ impl<'a, D: Decider> NodeSim<'a, D> {
                 task.exec_fixed = Some(work);
             }
             if let Some(hop) = messages.later_hop(slot) {
-                (task.hop, task.follows, task.arrivals) = (hop, true, None);
-                self.await_next(slot);
+                (task.hop, task.has_parent, task.arrivals) = (hop, true, None);
+                self.schedule_release(slot);
             } else if messages.is_interrupt(slot) {
                 task.arrivals = None;
-                self.await_next(slot);
+                self.schedule_release(slot);
             }
         }
         self.messages = Some(Box::new(messages));
@@ -179,7 +179,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
         self.messages.as_deref_mut()
     }
 
-    /// The next instant at which anything happens, `None` once nothing does before or at the end.
+    /// The instant of the next event, `None` if none is left up to the end of the simulation.
     #[inline]
     pub(crate) fn next_instant(&self) -> Option<Time> {
         let mut next = self.finishes.earliest().0.min(self.releases.earliest().0);
@@ -190,7 +190,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
         (next <= self.end).then_some(next)
     }
 
-    /// Everything that happens at the instants before `before`.
+    /// Handles all events before the instant `before`.
     pub(crate) fn advance<S: Sink>(&mut self, before: Time, sink: &mut S) -> Result<(), SimError> {
         while let Some(now) = self.next_instant().filter(|now| *now < before) {
             self.step(now, sink)?;
@@ -198,18 +198,19 @@ impl<'a, D: Decider> NodeSim<'a, D> {
         Ok(())
     }
 
-    /// Everything that happens at `now`, in the order of the design, until quiet.
+    /// Handles all events of `now`: ends of jobs, misses, releases, mode switches and decisions, in this order. Repeats
+    /// them as long as a decision causes another event at `now`.
     #[inline(always)]
     fn step<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), SimError> {
-        if self.watch_deadlines && self.only_records(now) {
-            self.miss_all(now, sink);
+        if self.watch_deadlines && self.only_misses_are_due(now) {
+            self.handle_misses(now, sink);
             return Ok(());
         }
         loop {
             self.complete_all(now, sink);
             if self.watch_deadlines {
-                self.miss_all(now, sink);
-                self.carry_out_rest(now, sink);
+                self.handle_misses(now, sink);
+                self.carry_out_pending(now, sink);
             }
             if now >= self.end {
                 self.modes.clear();
@@ -219,12 +220,12 @@ impl<'a, D: Decider> NodeSim<'a, D> {
             self.release_all(now, sink)?;
             if self.next_other <= now && self.modes.front().is_some_and(|at| *at <= now) {
                 self.switch_mode(now, sink);
-                self.carry_out_rest(now, sink);
+                self.carry_out_pending(now, sink);
             }
             self.dispatcher.dispatch(now, &mut self.decisions);
-            self.tell_of_servers(now, sink);
+            self.log_server_events(now, sink);
             let again = self.carry_out(now, sink);
-            if !again && self.finishes.earliest().0 > now && self.due.is_empty() {
+            if !again && self.finishes.earliest().0 > now && self.due_slots.is_empty() {
                 break;
             }
         }
@@ -233,11 +234,11 @@ impl<'a, D: Decider> NodeSim<'a, D> {
         Ok(())
     }
 
-    /// Whether nothing is due at `now` but misses to record. Nothing is decided then: so a schedule is the same with a
-    /// log and without one. If the dispatcher wants deadlines, each is an instant at which it may decide.
+    /// Whether the only events at `now` are misses, which only the log needs. Then the dispatcher is not asked, so the
+    /// schedule is the same with a log and without one. A dispatcher that wants deadlines is asked at each of them.
     #[inline]
-    fn only_records(&self, now: Time) -> bool {
-        !self.tell_deadlines && self.finishes.earliest().0.min(self.releases.earliest().0).min(self.next_other) > now
+    fn only_misses_are_due(&self, now: Time) -> bool {
+        !self.report_deadlines && self.finishes.earliest().0.min(self.releases.earliest().0).min(self.next_other) > now
     }
 
     #[inline]
@@ -257,14 +258,14 @@ impl<'a, D: Decider> NodeSim<'a, D> {
                 if let Some(messages) = &mut self.messages
                     && messages.completed(slot, (job, deadline, origin), now, sink)
                 {
-                    self.due.push(slot);
+                    self.due_slots.push(slot);
                 }
             }
         }
     }
 
-    /// Notes the misses whose deadline is `now`.
-    fn miss_all<S: Sink>(&mut self, now: Time, sink: &mut S) {
+    /// Writes the misses of deadlines at `now` to the log, and reports them to a dispatcher that wants deadlines.
+    fn handle_misses<S: Sink>(&mut self, now: Time, sink: &mut S) {
         while let (time, slot) = self.deadlines.earliest()
             && time <= now
         {
@@ -285,7 +286,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
                         }
                     };
                     sink.event(self.stream, now, &Event::Miss { job: task.key(number) });
-                    if is_head && self.tell_deadlines {
+                    if is_head && self.report_deadlines {
                         self.dispatcher.on_event(now, &policy::Event::Deadline { slot }, &mut self.decisions);
                     }
                 }
@@ -305,22 +306,22 @@ impl<'a, D: Decider> NodeSim<'a, D> {
                 self.release(slot, number, arrival, origin, now, sink)?;
             } else {
                 // An interrupt: its job waits among the messages.
-                self.due.push(slot);
+                self.due_slots.push(slot);
             }
             if let Some(arrivals) = &mut self.tasks[slot as usize].arrivals {
                 arrivals.advance();
             }
-            self.await_next(slot);
+            self.schedule_release(slot);
         }
         // Jobs released after their deadline may be dropped at once.
-        self.carry_out_rest(now, sink);
-        if self.due.is_empty() { Ok(()) } else { self.release_successors(now, sink) }
+        self.carry_out_pending(now, sink);
+        if self.due_slots.is_empty() { Ok(()) } else { self.release_successors(now, sink) }
     }
 
     // Not inlined: it holds two more copies of a release, and tasks without chains never need it.
     #[inline(never)]
     fn release_successors<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), SimError> {
-        while let Some(slot) = self.due.pop() {
+        while let Some(slot) = self.due_slots.pop() {
             while let Some(job) = self.messages.as_mut().and_then(|messages| messages.jobs.pop_front()) {
                 self.release(job.slot, job.number, job.arrival, job.origin, now, sink)?;
             }
@@ -331,14 +332,14 @@ impl<'a, D: Decider> NodeSim<'a, D> {
             if task.link.as_ref().is_some_and(|link| link.open() > BACKLOG_MAX as u64) {
                 return Err(SimError::Backlog { task: task.task.name.clone(), at: now });
             }
-            self.carry_out_rest(now, sink);
+            self.carry_out_pending(now, sink);
         }
         Ok(())
     }
 
-    /// Arms the next release of a task whose jobs come from outside.
+    /// Schedules the next release of a task that follows no other, if it lies before the end.
     #[inline(always)]
-    fn await_next(&mut self, slot: u32) {
+    fn schedule_release(&mut self, slot: u32) {
         let next = self.tasks[slot as usize].arrivals.as_ref().and_then(Arrivals::peek);
         let release = next.map_or(Time::MAX, |job| job.release);
         self.releases.set(slot, if release < self.end { release } else { Time::MAX });
@@ -356,7 +357,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
     ) -> Result<(), SimError> {
         self.released += 1;
         let task = &mut self.tasks[slot as usize];
-        let parent = task.follows.then_some(Parent { hop: task.hop, origin });
+        let parent = task.has_parent.then_some(Parent { hop: task.hop, origin });
         sink.event(self.stream, now, &Event::Release { job: task.key(number), arrival, parent });
         let deadline = arrival.saturating_add(task.deadline);
         let mut job = Released { number, arrival, release: now, deadline, origin, missed: false };
@@ -396,7 +397,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
         let parent = Some(Parent { hop: task.hop, origin: due.origin });
         sink.event(self.stream, now, &Event::Release { job, arrival: now, parent });
         sink.event(self.stream, now, &Event::Cancel { job, cause: CancelCause::Shed });
-        self.tell_successors(slot, due.number, false, due.origin);
+        self.notify_successors(slot, due.number, false, due.origin);
         Ok(())
     }
 
@@ -411,31 +412,31 @@ impl<'a, D: Decider> NodeSim<'a, D> {
         self.dispatcher.on_event(now, &policy::Event::Ready(ready), &mut self.decisions);
     }
 
-    /// After the job of a slot has gone: the next one moves up, and successors learn of it.
+    /// The job of a slot has ended: starts the next pending job of the task and notifies its successors.
     #[inline(always)]
     fn job_ended(&mut self, slot: u32, number: u64, origin: Time, completed: bool, now: Time) {
         let task = &self.tasks[slot as usize];
         if !task.pending.is_empty() || !task.successors.is_empty() {
-            self.follow(slot, number, origin, completed, now);
+            self.start_next(slot, number, origin, completed, now);
         }
     }
 
     #[inline(never)]
-    fn follow(&mut self, slot: u32, number: u64, origin: Time, completed: bool, now: Time) {
+    fn start_next(&mut self, slot: u32, number: u64, origin: Time, completed: bool, now: Time) {
         let task = &mut self.tasks[slot as usize];
         if let Some(next) = task.pending.pop_front() {
             task.pending_missed = task.pending_missed.saturating_sub(1);
             self.make_head(slot, &next, now);
         }
-        self.tell_successors(slot, number, completed, origin);
+        self.notify_successors(slot, number, completed, origin);
     }
 
-    fn tell_successors(&mut self, slot: u32, number: u64, completed: bool, origin: Time) {
+    fn notify_successors(&mut self, slot: u32, number: u64, completed: bool, origin: Time) {
         for at in 0..self.tasks[slot as usize].successors.len() {
             let successor = self.tasks[slot as usize].successors[at];
             if let Some(link) = &mut self.tasks[successor as usize].link {
                 link.ended(number, completed, origin);
-                self.due.push(successor);
+                self.due_slots.push(successor);
             }
         }
     }
@@ -460,29 +461,29 @@ impl<'a, D: Decider> NodeSim<'a, D> {
             at += 1;
             match decision {
                 Decision::Run { slot, cpu, resumed, from } => self.run(slot, cpu, resumed, from, now, sink),
-                other => emptied |= self.take_away(other, now, sink),
+                other => emptied |= self.revoke(other, now, sink),
             }
         }
         self.decisions.clear();
         emptied
     }
 
-    /// The same where there is most often nothing to carry out.
+    /// [`NodeSim::carry_out`] for the usual case of no decision.
     #[inline]
-    fn carry_out_rest<S: Sink>(&mut self, now: Time, sink: &mut S) {
+    fn carry_out_pending<S: Sink>(&mut self, now: Time, sink: &mut S) {
         if !self.decisions.is_empty() {
-            self.carry_out_apart(now, sink);
+            self.carry_out_outlined(now, sink);
         }
     }
 
     #[inline(never)]
-    fn carry_out_apart<S: Sink>(&mut self, now: Time, sink: &mut S) {
+    fn carry_out_outlined<S: Sink>(&mut self, now: Time, sink: &mut S) {
         self.carry_out(now, sink);
     }
 
     /// Carries out a decision by which a job loses its CPU or its slot. True when the slot became empty.
     #[inline(always)]
-    fn take_away<S: Sink>(&mut self, decision: Decision, now: Time, sink: &mut S) -> bool {
+    fn revoke<S: Sink>(&mut self, decision: Decision, now: Time, sink: &mut S) -> bool {
         match decision {
             Decision::Run { .. } => return false,
             Decision::Preempt { slot, cpu } => {
@@ -501,7 +502,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
     }
 
     #[inline(always)]
-    fn tell_of_servers<S: Sink>(&mut self, now: Time, sink: &mut S) {
+    fn log_server_events<S: Sink>(&mut self, now: Time, sink: &mut S) {
         let (stream, system) = (self.stream, self.system);
         self.dispatcher.take_server_events(|event| {
             let server = event.component.index() as u32;
@@ -530,7 +531,7 @@ impl<'a, D: Decider> NodeSim<'a, D> {
     /// Reports the payments of servers up to the end.
     pub(crate) fn finish<S: Sink>(&mut self, sink: &mut S) {
         self.dispatcher.finish(self.end);
-        self.tell_of_servers(self.end, sink);
+        self.log_server_events(self.end, sink);
     }
 
     fn preempt<S: Sink>(&mut self, slot: u32, cpu: u32, now: Time, sink: &mut S) {
@@ -600,7 +601,7 @@ fn sim_tasks<'a>(system: &'a System, tasks: &[TaskId], seed: u64) -> Vec<SimTask
                 pending: VecDeque::new(),
                 pending_missed: 0,
                 link: is_successor.then(|| Box::new(Link::new(task.after.len() as u32))),
-                follows: is_successor,
+                has_parent: is_successor,
                 hop: 0,
                 successors: Vec::new(),
             }

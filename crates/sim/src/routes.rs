@@ -1,4 +1,4 @@
-//! The ways between nodes, and the machines on them, built from a System.
+//! The routes between nodes, and the machines on them, built from a System.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ struct NodePath {
     computed: Option<Vec<PortId>>,
 }
 
-/// The ways so far, and what their machines must have room for.
+/// The routes so far, and the sizes of their machines.
 pub(crate) struct Routes<'a> {
     system: &'a System,
     seed: u64,
@@ -34,9 +34,9 @@ pub(crate) struct Routes<'a> {
     egress_of: Vec<Option<u32>>,
     /// By egress: its node, and how many streams it has.
     egresses: Vec<(NodeId, u32)>,
-    /// By port of the System: its index among those on ways.
+    /// By port of the System: its index in `ports`, if it is on a route.
     port_of: Vec<Option<u32>>,
-    /// By port on a way: itself, and the pairs of nodes that it serves.
+    /// By port on a route: its id, and how many pairs of nodes it serves.
     ports: Vec<(PortId, u32)>,
     network: Network,
 }
@@ -68,12 +68,12 @@ impl<'a> Routes<'a> {
         if let Some(route) = self.pairs.get(&(from, to)) {
             return Ok(*route);
         }
-        let passage = passage(self.system, from, to)?;
-        let spec = LinkSpec { delays: passage.delays, loss: passage.loss, packets_max: MESSAGES_MAX };
+        let path = path_between(self.system, from, to)?;
+        let spec = LinkSpec { delays: path.delays, loss: path.loss, packets_max: MESSAGES_MAX };
         let link = self.network.links.len() as u32;
         self.network.links.push(Link::new(spec)?);
-        let mut route = Route { to: to.0, egress: None, ports: Vec::new(), link, delay: passage.delay };
-        if let Some(through) = passage.computed {
+        let mut route = Route { to: to.0, egress: None, ports: Vec::new(), link, delay: path.delay };
+        if let Some(through) = path.computed {
             route.egress = Some(self.egress(from)?);
             route.ports = through.into_iter().map(|port| self.port(port)).collect();
         }
@@ -98,7 +98,7 @@ impl<'a> Routes<'a> {
         Ok(egress)
     }
 
-    /// A port, and the index of one more pair of nodes there.
+    /// Adds a pair of nodes to a port. Returns the index of the port and of the pair there.
     fn port(&mut self, port: PortId) -> (u32, u32) {
         let index = *self.port_of[port.index()].get_or_insert(self.ports.len() as u32);
         if index as usize == self.ports.len() {
@@ -109,8 +109,8 @@ impl<'a> Routes<'a> {
         (index, *pairs - 1)
     }
 
-    /// The lane of messages whose delay is written, and which wait for no other: straight over the link of a route.
-    fn straight(&mut self, route: u32) -> u32 {
+    /// A lane over the link of a route alone, for messages whose delay is written. They wait for no others.
+    fn direct_lane(&mut self, route: u32) -> u32 {
         self.network.lanes.push(LaneProperties { route, queue: None, draws: Vec::new() });
         self.network.lanes.len() as u32 - 1
     }
@@ -125,7 +125,7 @@ impl<'a> Routes<'a> {
     /// due `allowance` after its sender. `None`: it has no deadline.
     pub(crate) fn lane(&mut self, route: u32, name: &str, bytes: Bytes, allowance: Option<Span>, reply: bool) -> u32 {
         let Route { egress, ports, .. } = &self.network.routes[route as usize];
-        let Some(egress) = *egress else { return self.straight(route) };
+        let Some(egress) = *egress else { return self.direct_lane(route) };
         let port = |(port, _): &(u32, u32)| &self.system.ports[self.ports[*port as usize].0.index()].name;
         let draws = ports.iter().map(|at| Draw::new(self.seed, &format!("{name} at {}", port(at)))).collect();
         let (node, streams) = &mut self.egresses[egress as usize];
@@ -145,7 +145,7 @@ impl<'a> Routes<'a> {
     pub(crate) fn build(mut self) -> Result<Network, SimError> {
         for (node, streams) in &self.egresses {
             if let Some(link) = &self.system.nodes[node.index()].link {
-                self.network.egresses.push(Egress::new(egress(link, *streams))?);
+                self.network.egresses.push(Egress::new(egress_spec(link, *streams))?);
             }
         }
         for (port, pairs) in &self.ports {
@@ -153,7 +153,7 @@ impl<'a> Routes<'a> {
             let draw = Draw::new(self.seed, &port.name);
             // Some phase of the others' bursts, one or the other pattern.
             let pattern = [CrossPattern::Steady, CrossPattern::Bursts][(draw.bits(Purpose::Cross, 0) >> 63) as usize];
-            let offset = draw.uniform(Purpose::Cross, 1, Span::ZERO, port.cross.map_or(Span::ZERO, refill));
+            let offset = draw.uniform(Purpose::Cross, 1, Span::ZERO, port.cross.map_or(Span::ZERO, refill_time));
             let spec = PortSpec { packets_max: MESSAGES_MAX, ..PortSpec::of(port, *pairs as usize, pattern, offset) };
             self.network.ports.push(Port::new(spec)?);
         }
@@ -163,7 +163,7 @@ impl<'a> Routes<'a> {
 
 /// The classes of a link, the most important first: messages, replies where the link has them apart,
 /// and background traffic.
-fn egress(link: &takt_model::Link, streams: u32) -> EgressSpec {
+fn egress_spec(link: &takt_model::Link, streams: u32) -> EgressSpec {
     let order = if link.edf { Order::Edf } else { Order::Fifo };
     let queue = QueueSpec { order, late: link.late.into(), packets_max: MESSAGES_MAX, streams: streams as usize };
     let held = |class: ClassSpec, bucket: Option<Bucket>| match bucket {
@@ -184,15 +184,15 @@ fn egress(link: &takt_model::Link, streams: u32) -> EgressSpec {
 
 /// The path between two nodes. With several networks, delays are uniform over their widest
 /// interval. Without a network, the sender's link reaches the receiver directly.
-fn passage(system: &System, from: NodeId, to: NodeId) -> Result<NodePath, SimError> {
-    let mut passage: Option<NodePath> = None;
+fn path_between(system: &System, from: NodeId, to: NodeId) -> Result<NodePath, SimError> {
+    let mut path: Option<NodePath> = None;
     for network in system.networks_between(from, to) {
         let network = &system.networks[network.index()];
         let (delay, computed) = match network.delay {
             Auto::Auto => ((Span::ZERO, Span::ZERO), Some(network.through.clone())),
             Auto::Value(delay) => (delay, None),
         };
-        passage = Some(match passage {
+        path = Some(match path {
             None => {
                 let delays = match &network.actual_delay {
                     ActualDelay::Uniform => Delays::Uniform { min: delay.0, max: delay.1 },
@@ -212,7 +212,7 @@ fn passage(system: &System, from: NodeId, to: NodeId) -> Result<NodePath, SimErr
             }
         });
     }
-    Ok(passage.unwrap_or_else(|| NodePath {
+    Ok(path.unwrap_or_else(|| NodePath {
         delay: (Span::ZERO, Span::ZERO),
         delays: Delays::Uniform { min: Span::ZERO, max: Span::ZERO },
         loss: Probability::NONE,
@@ -220,8 +220,8 @@ fn passage(system: &System, from: NodeId, to: NodeId) -> Result<NodePath, SimErr
     }))
 }
 
-/// The time in which others bring their burst again.
-fn refill(cross: Cross) -> Span {
+/// The time in which cross traffic at its rate brings another burst, in ns rounded down.
+fn refill_time(cross: Cross) -> Span {
     let ns = u128::from(cross.burst.get()) * 8_000_000_000 / u128::from(cross.rate.as_bps().max(1));
     Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX)).min(Span::FILE_MAX)
 }

@@ -1,25 +1,25 @@
-//! Ticks, interrupts and ordinary threads.
+//! CPU time that jobs lose to ticks, interrupts and ordinary threads.
 //!
 //! Ticks and interrupts steal a constant from the running job at each multiple of their period.
 //! Ordinary threads take the CPUs away from all jobs.
 //!
-//! Ordinary threads run late in one period and early in the next. So they take twice their amount
-//! at once in every second period. Nothing worse is possible for them.
+//! Ordinary threads run at the end of one period and at the begin of the next. So they take twice
+//! their amount at once in every second period. This is their worst case.
 
 use takt_model::{Costs, Span, Time};
 
-/// The times that a CPU's jobs lose. A theft at instant g is charged to a job that runs in [g, g +
-/// 1 ns). Two thefts at the same instant are served one after the other.
+/// The time that the jobs of a CPU lose. A cost at instant g is charged to a job that runs in [g, g +
+/// 1 ns). Two costs at the same instant are served one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StolenTime {
-    /// The only one, or the first of two.
-    one: Theft,
-    /// The second; costs nothing where there are not two.
-    other: Theft,
+    /// Ticks, or interrupts if ticks cost nothing.
+    first: PeriodicCost,
+    /// Interrupts. Zero if ticks or interrupts cost nothing.
+    second: PeriodicCost,
     /// When ordinary threads run.
-    away: StolenWindow,
-    /// Whether nothing steals.
-    quiet: bool,
+    ordinary: StolenWindow,
+    /// Whether no time is lost at all.
+    is_none: bool,
 }
 
 /// In each period P, from `from_ns` on and for `length_ns`, no job gets anything done.
@@ -48,45 +48,47 @@ impl StolenWindow {
     }
 }
 
-/// A constant every period.
+/// A constant every period, from time zero on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Theft {
+struct PeriodicCost {
     period_ns: u64,
     cost_ns: u64,
 }
 
 impl StolenTime {
-    /// Those of a node's costs, which leave some time.
+    /// The time lost by the costs of a node. These must leave some time ([`Costs::leaves_time`]).
     pub(crate) fn new(costs: &Costs) -> Self {
         debug_assert!(costs.leaves_time());
-        let theft = |cost: Span, period: Span| Theft { period_ns: period.as_ns().max(1), cost_ns: cost.as_ns() };
-        let (one, other) = (theft(costs.tick, costs.tick_period), theft(costs.interrupt, costs.interrupt_period));
-        let (one, other) = if one.cost_ns == 0 { (other, one) } else { (one, other) };
-        let away = StolenWindow::new(costs);
-        StolenTime { one, other, away, quiet: one.cost_ns == 0 && away.length_ns == 0 }
+        let periodic =
+            |cost: Span, period: Span| PeriodicCost { period_ns: period.as_ns().max(1), cost_ns: cost.as_ns() };
+        let tick = periodic(costs.tick, costs.tick_period);
+        let interrupt = periodic(costs.interrupt, costs.interrupt_period);
+        let (first, second) = if tick.cost_ns == 0 { (interrupt, tick) } else { (tick, interrupt) };
+        let ordinary = StolenWindow::new(costs);
+        StolenTime { first, second, ordinary, is_none: first.cost_ns == 0 && ordinary.length_ns == 0 }
     }
 
-    /// When `work` is done that starts at `start` and runs through.
+    /// When `work` is done if it starts at `start` and is not preempted.
     #[inline]
     pub(crate) fn finish(self, start: Time, work: Span) -> Time {
-        if self.quiet { start + work } else { self.finish_later(start, work) }
+        if self.is_none { start + work } else { self.finish_with_losses(start, work) }
     }
 
     #[inline(never)]
-    fn finish_later(self, start: Time, work: Span) -> Time {
+    fn finish_with_losses(self, start: Time, work: Span) -> Time {
         if work.is_zero() {
             return start;
         }
-        let alone = if self.one.cost_ns == 0 { start + work } else { self.one.finish(start, work) };
-        if self.is_alone() {
-            return alone;
+        let by_first = if self.first.cost_ns == 0 { start + work } else { self.first.finish(start, work) };
+        if self.is_first_only() {
+            return by_first;
         }
-        // All that came in [start, finish) has been served: the job runs last. The least such instant.
-        let mut finish = alone;
+        // The least instant by which the work and all costs in [start, finish) are served.
+        let mut finish = by_first;
         loop {
-            let stolen = self.one.stolen(start, finish).saturating_add(self.other.stolen(start, finish));
-            let away = self.away.between(start, finish);
-            let next = start.saturating_add(work.saturating_add(stolen).saturating_add(away));
+            let stolen = self.first.stolen(start, finish).saturating_add(self.second.stolen(start, finish));
+            let ordinary = self.ordinary.between(start, finish);
+            let next = start.saturating_add(work.saturating_add(stolen).saturating_add(ordinary));
             if next == finish {
                 return finish;
             }
@@ -97,25 +99,25 @@ impl StolenTime {
     /// How much work is done in [start, now).
     #[inline]
     pub(crate) fn work(self, start: Time, now: Time) -> Span {
-        if self.quiet { now - start } else { self.work_besides(start, now) }
+        if self.is_none { now - start } else { self.work_with_losses(start, now) }
     }
 
-    /// Whether there is but one theft, ordinary threads included.
-    fn is_alone(self) -> bool {
-        self.other.cost_ns == 0 && self.away.length_ns == 0
+    /// Whether `first` is the only loss.
+    fn is_first_only(self) -> bool {
+        self.second.cost_ns == 0 && self.ordinary.length_ns == 0
     }
 
     #[inline(never)]
-    fn work_besides(self, start: Time, now: Time) -> Span {
-        let most = if self.one.cost_ns == 0 { now - start } else { self.one.work(start, now) };
-        if self.is_alone() {
+    fn work_with_losses(self, start: Time, now: Time) -> Span {
+        let most = if self.first.cost_ns == 0 { now - start } else { self.first.work(start, now) };
+        if self.is_first_only() {
             return most;
         }
-        // The most that is finished by now.
+        // Bisection for the most work that is finished by now.
         let (mut done, mut beyond) = (0, most.as_ns().saturating_add(1));
         while beyond - done > 1 {
             let half = done + (beyond - done) / 2;
-            if self.finish_later(start, Span::from_ns(half)) <= now {
+            if self.finish_with_losses(start, Span::from_ns(half)) <= now {
                 done = half;
             } else {
                 beyond = half;
@@ -125,7 +127,7 @@ impl StolenTime {
     }
 }
 
-impl Theft {
+impl PeriodicCost {
     #[inline]
     fn first_at_or_after(self, time: Time) -> Time {
         Time::from_ns(time.as_ns().next_multiple_of(self.period_ns))

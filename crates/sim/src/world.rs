@@ -58,9 +58,9 @@ pub(crate) fn simulate<S: Sink>(
         nodes.push(node);
     }
     let mut network = lanes.network()?;
-    let first = network.machines();
+    let first = network.machine_count();
     let mut calendar = Times::never(first + nodes.len());
-    network.plan(&mut calendar);
+    network.set_first_wakeups(&mut calendar);
     let only = options.node.map(|node| node.0);
     let next = |node: &AnyNode<'_>, clock: NodeClock| node.next_instant().map_or(Time::MAX, |at| clock.true_of(at));
     for (i, node) in nodes.iter().enumerate() {
@@ -82,8 +82,8 @@ pub(crate) fn simulate<S: Sink>(
             if let Some(messages) = node.messages() {
                 sent.append(&mut messages.outbox);
             }
-            for (wire, message) in sent.drain(..) {
-                network.send(wire, message, clock, &mut turn);
+            for (lane, message) in sent.drain(..) {
+                network.send(lane, message, clock, &mut turn);
             }
             calendar.set(entry, next(node, clock));
         } else {
