@@ -80,7 +80,7 @@ fn ours(set: &[Plain], order: Order, preemptive: bool) -> Vec<Option<u64>> {
     let tasks: Vec<LevelTask> = set.iter().map(form).collect();
     let mut bounds = Vec::new();
     let levels = [Level { order, preemptive }];
-    levels::Analysis::default().responses(&Levels { levels: &levels, tasks: &tasks, thefts: &[] }, &mut bounds);
+    levels::Analysis::default().responses(&Levels { levels: &levels, tasks: &tasks, overheads: &[] }, &mut bounds);
     bounds.into_iter().map(|bound| bound.map(|bound| bound.from_arrival)).collect()
 }
 

@@ -103,7 +103,7 @@ pub(crate) fn apply(test: TestId, unit: &Unit, carried: &Carried) -> TestReport 
         _ if forgets(unit, test) => Err(format!(
             "needs a node on which ordinary threads take nothing, or a test with this charge: {}",
             match unit.ordinary {
-                _ if unit.fluid => "density does",
+                _ if unit.has_cbs => "density does",
                 Some(Ordinary::Share { .. }) => "qpa and np-edf do",
                 _ => "rta, edf-wcrt and those of several CPUs do",
             }
@@ -112,7 +112,7 @@ pub(crate) fn apply(test: TestId, unit: &Unit, carried: &Carried) -> TestReport 
         TestId::Prm => components::prm(unit, carried).map(Outcome::from),
         TestId::Edp => components::edp(unit, carried).map(Outcome::from),
         TestId::Mpr => components::mpr(unit, carried).map(Outcome::from),
-        _ if unit.fluid && test != TestId::Density => {
+        _ if unit.has_cbs && test != TestId::Density => {
             Err("a constant-bandwidth server demands by bandwidth, not by jobs".to_owned())
         }
         TestId::LlBound | TestId::Hyperbolic => rate_bound(unit, test),
@@ -154,7 +154,7 @@ const fn forgets(unit: &Unit, test: TestId) -> bool {
     };
     match unit.ordinary {
         None => false,
-        Some(_) if unit.fluid => !matches!(test, TestId::Density),
+        Some(_) if unit.has_cbs => !matches!(test, TestId::Density),
         Some(Ordinary::Share { .. }) => !matches!(test, Qpa | NpEdf),
         // A component's budget has been charged already.
         Some(Ordinary::Above { .. }) => !matches!(
@@ -193,7 +193,7 @@ fn too_long() -> Inapplicable {
 fn necessary(unit: &Unit) -> Outcome {
     // A job that may be omitted is no miss: only the others must get their time.
     // Nor must a server get its budget: its tasks may need less.
-    let must = |task: &&UnitTask| !(task.server || task.low);
+    let must = |task: &&UnitTask| !(task.server || task.cancellable);
     let loads = unit.tasks.iter().filter(must).map(|task| (task.wcet, task.t));
     let hopeless = |task: &UnitTask| must(&task) && task.j.saturating_add(task.wcet) > task.d;
     let tasks: Vec<TaskReport> =
@@ -237,7 +237,7 @@ fn rate_bound(unit: &Unit, test: TestId) -> Result<Outcome, Inapplicable> {
     if unit.edf().is_ok() && !unit.tasks.is_empty() {
         return Err("needs fixed priorities: the strategy goes by deadline".to_owned());
     }
-    if (unit.served_levels() as usize) < unit.levels.len() {
+    if (unit.fifo_levels() as usize) < unit.levels.len() {
         return Err("needs fixed priorities: some level is not fifo".to_owned());
     }
     let mut by_level: Vec<&UnitTask> = unit.tasks.iter().collect();
@@ -295,7 +295,7 @@ fn apply_density(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable
     if let Some(name) = find(unit, |task| task.b > 0) {
         return Err(format!("needs tasks without blocking: \"{name}\""));
     }
-    if unit.tick().is_some() && !unit.fluid {
+    if unit.tick().is_some() && !unit.has_cbs {
         return Err("needs a node whose tick costs nothing".to_owned());
     }
     let triples = densities(unit, carried)?;
@@ -310,8 +310,8 @@ fn apply_density(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable
     };
     let mut figures = Map::new();
     figures.insert("density_ppm".to_owned(), json!(sum_ppm(triples.iter().map(|&(c, d, t)| (c, d.min(t))))));
-    if unit.late > 0 {
-        figures.insert("late_ns".to_owned(), json!(unit.late));
+    if unit.budget_lateness > 0 {
+        figures.insert("late_ns".to_owned(), json!(unit.budget_lateness));
     }
     Ok(Outcome { verdict, tasks: Vec::new(), figures })
 }
@@ -322,11 +322,11 @@ fn densities(unit: &Unit, carried: &Carried) -> Result<Vec<(u64, u64, u64)>, Ina
     let mut triples = Vec::with_capacity(unit.tasks.len());
     for task in &unit.tasks {
         let (d, t) = window(task, carried)?;
-        let c = if unit.fluid { level::demand(unit, task) } else { unit.charged(task) };
+        let c = if unit.has_cbs { level::demand(unit, task) } else { unit.charged(task) };
         triples.push((c.ok_or_else(too_long)?, d, t));
     }
-    if unit.fluid {
-        level::beside(unit, &mut triples).ok_or_else(too_long)?;
+    if unit.has_cbs {
+        level::add_other_loads(unit, &mut triples).ok_or_else(too_long)?;
     }
     Ok(triples)
 }
@@ -353,8 +353,8 @@ fn edf_tasks(unit: &Unit, carried: &Carried) -> Result<Vec<EdfTask>, Inapplicabl
             return Err(format!("needs release jitter below the deadline: \"{}\"", task.name));
         };
         let burst = if task.chained { release.checked_add(task.j).ok_or_else(too_long)? } else { 0 };
-        let c = unit.charged(task).and_then(|c| unit.beside(c)).ok_or_else(too_long)?;
-        let b = task.b.checked_add(unit.once()).and_then(|b| unit.beside(b)).ok_or_else(too_long)?;
+        let c = unit.charged(task).and_then(|c| unit.inflated(c)).ok_or_else(too_long)?;
+        let b = task.b.checked_add(unit.ordinary_burst()).and_then(|b| unit.inflated(b)).ok_or_else(too_long)?;
         tasks.push(EdfTask { c, t: task.t, d, burst, b });
     }
     Ok(tasks)
@@ -364,7 +364,7 @@ fn apply_qpa(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     one_cpu(unit)?;
     edf(unit)?;
     let tasks = edf_tasks(unit, carried)?;
-    let found = unit.share.run(qpa::TERMS_MAX, |left| qpa::analyse_within(&tasks, unit.demanded_tick(), left));
+    let found = unit.terms.run(qpa::TERMS_MAX, |left| qpa::analyse_within(&tasks, unit.inflated_tick(), left));
     Ok(of_demand(unit, found, demand_is_exact(unit), |t, demand| {
         format!("released together, the tasks demand {demand} within the first {t}")
     }))
@@ -460,7 +460,7 @@ fn bounded(
     mut late: impl FnMut(&UnitTask, Option<Span>) -> Option<String>,
     of_task: Answer,
 ) -> Outcome {
-    let (analysis, responses) = unit.share.run(levels::TERMS_MAX, |left| {
+    let (analysis, responses) = unit.terms.run(levels::TERMS_MAX, |left| {
         let mut analysis = levels::Analysis::within(*left);
         let mut responses = responses(unit, &mut analysis, carried);
         *left = analysis.terms().1;
@@ -551,14 +551,14 @@ fn unbounded(unit: &Unit, task: &UnitTask, carried: &Carried, analysis: &levels:
 
 /// Whether too much demand under EDF means a miss.
 fn demand_is_exact(unit: &Unit) -> bool {
-    synchronous(unit.tasks.iter()) && unit.free_of_costs() && !unit.tasks.iter().any(|task| task.low)
+    synchronous(unit.tasks.iter()) && unit.free_of_costs() && !unit.tasks.iter().any(|task| task.cancellable)
 }
 
 /// Whether a bound on a shared level, first come first served, comes about but for ties: tasks that
 /// arrive at any time do so as the bound supposes.
 fn shared_is_exact(unit: &Unit, task: &UnitTask) -> bool {
     let mut hep = unit.tasks.iter().filter(|other| other.level <= task.level);
-    let omitted = unit.tasks.iter().any(|other| other.low && other.level <= task.level);
+    let omitted = unit.tasks.iter().any(|other| other.cancellable && other.level <= task.level);
     unit.levels[task.level as usize].order == Order::Fifo
         && unit.levels[..=task.level as usize].iter().all(|level| level.late == Late::Continue)
         && unit.free_of_costs()
@@ -573,5 +573,5 @@ fn exact_for(unit: &Unit, task: &UnitTask) -> bool {
     unit.free_of_costs()
         && synchronous(hep.clone())
         && hep.all(|other| other.level < task.level || other.id == task.id)
-        && !(unit.tasks.iter().any(|other| other.low && other.level <= task.level))
+        && !(unit.tasks.iter().any(|other| other.cancellable && other.level <= task.level))
 }

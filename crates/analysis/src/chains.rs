@@ -146,7 +146,7 @@ impl Carried {
         if let Some(served) = &unit.served {
             return served.supply.is_ok() && !unit.by_deadline();
         }
-        if unit.fluid || matches!(unit.ordinary, Some(Ordinary::Share { .. })) {
+        if unit.has_cbs || matches!(unit.ordinary, Some(Ordinary::Share { .. })) {
             return false;
         }
         unit.m == 1 && !(self.by_deadlines && unit.by_deadline())

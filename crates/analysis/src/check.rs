@@ -462,12 +462,12 @@ fn overload(system: &System, node: NodeId) -> Option<TestReport> {
 
 /// Reports of tasks that stand for servers become figures.
 fn set_servers_apart(report: &mut TestReport, tree: &Tree) {
-    let own = tree.own;
+    let file_tasks = tree.file_tasks;
     let (tasks, servers): (Vec<TaskReport>, Vec<TaskReport>) =
-        std::mem::take(&mut report.tasks).into_iter().partition(|task| task.id.index() < own);
+        std::mem::take(&mut report.tasks).into_iter().partition(|task| task.id.index() < file_tasks);
     report.tasks = tasks;
     if let Verdict::Schedulable { bounds } = &mut report.verdict {
-        bounds.retain(|bound| bound.task.index() < own);
+        bounds.retain(|bound| bound.task.index() < file_tasks);
     }
     if !servers.is_empty() {
         let shown = servers.into_iter().map(|server| {
@@ -475,7 +475,7 @@ fn set_servers_apart(report: &mut TestReport, tree: &Tree) {
             let deadline = server.deadline.as_ns();
             let mut shown = json!({ "component": server.task, "verdict": server.verdict, "wcrt_ns": wcrt,
                 "deadline_ns": deadline });
-            if let Some((component, cpu)) = tree.of_several(server.id) {
+            if let Some((component, cpu)) = tree.server_number(server.id) {
                 (shown["component"], shown["server"]) = (json!(component), json!(cpu));
             }
             shown
@@ -569,7 +569,7 @@ fn check_view(
 /// Checks one unit: the cheapest test first until a test decides, then a test that bounds response
 /// times.
 fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOptions) -> (Answer, Vec<TestReport>) {
-    unit.share.renew();
+    unit.terms.renew();
     let mut answer = Answer::Unknown;
     let mut reports = Vec::new();
     // Unmet preconditions. If no test applies, the most frequent is reported.
@@ -598,7 +598,7 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOpt
         if !(asked || (options.only.is_empty() && wanted)) {
             continue;
         }
-        unit.share.decide(answer == Answer::Unknown);
+        unit.terms.decide(answer == Answer::Unknown);
         let mut report = apply(test, unit, carried);
         if options.explain {
             explain(unit, carried, &mut report);

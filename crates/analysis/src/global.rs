@@ -42,7 +42,7 @@ pub mod tardiness_da;
 mod tests;
 
 use crate::recip::{DIVIDEND_MAX, Recip};
-use crate::verdict::Share;
+use crate::verdict::TermBudget;
 
 /// The longest time, in ns, that the tests of this module take (36 years).
 pub const TIME_MAX: u64 = DIVIDEND_MAX / 4;
@@ -126,9 +126,9 @@ impl Terms {
         Terms { most, left: most }
     }
 
-    /// Runs a test with as many as a unit's share leaves, at most `most`.
-    pub(crate) fn of_share<T>(share: &Share, most: u64, test: impl FnOnce(&mut Terms) -> T) -> T {
-        share.run(most, |left| {
+    /// Runs a test with as many terms as are left in a unit's budget, at most `most`.
+    pub(crate) fn run_with<T>(budget: &TermBudget, most: u64, test: impl FnOnce(&mut Terms) -> T) -> T {
+        budget.run(most, |left| {
             let mut terms = Terms::new(*left);
             let found = test(&mut terms);
             *left = terms.left;

@@ -80,7 +80,7 @@ use crate::catalogue::TestId;
 use crate::components::Enforced;
 use crate::report::{TaskReport, TestReport};
 use crate::reservation::costs::{Charge, charge as charge_of};
-use crate::scope::{Ordinary, cpus_name, free_of_costs, thefts};
+use crate::scope::{Ordinary, cpus_name, free_of_costs, overheads};
 use crate::verdict::{Answer, Verdict};
 
 /// Fractional bits of the kernel's bandwidths.
@@ -301,8 +301,8 @@ pub(crate) fn share_of_deadlines(
         return None;
     }
     let (budget, period) = fair_server_acts(system, node, machine)?;
-    let once = tick_period(system, node, machine);
-    Some(Ordinary::Share { budget: budget.saturating_add(once), period, once })
+    let burst = tick_period(system, node, machine);
+    Some(Ordinary::Share { budget: budget.saturating_add(burst), period, burst })
 }
 
 /// The fair server's runtime and period, where it may take time from real-time threads.
@@ -383,8 +383,8 @@ fn real_time_share(system: &System, node: NodeId, window: u64, room: u64) -> Sha
             demand = demand.checked_add(times.checked_mul(c.into())?)?;
             Some(())
         };
-        for theft in thefts(spec.costs) {
-            add(theft.c, theft.t, 0)?;
+        for overhead in overheads(spec.costs) {
+            add(overhead.c, overhead.t, 0)?;
         }
         for (_, task) in system.tasks_of(node) {
             if task.cpus.is_none_or(|cpus| cpus.contains(cpu)) {

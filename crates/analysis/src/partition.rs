@@ -35,7 +35,7 @@ use crate::components::Tree;
 use crate::exact::{percent, sum_ppm, sum_rounded_up};
 use crate::report::{Progress, TaskReport, TestReport, Watch};
 use crate::scope::{Unit, affinity, binds, cpus_name};
-use crate::verdict::{Answer, Share, Verdict};
+use crate::verdict::{Answer, TermBudget, Verdict};
 
 #[cfg(feature = "ilp")]
 mod ilp;
@@ -164,7 +164,7 @@ fn place_all(system: &System, regardless: bool) -> Result<Placed, PlaceError> {
         let node = NodeId(index as u32);
         if binds(&system.nodes[index]) {
             let mut bins = place_node(&mut tree.system, node, regardless)?;
-            bins.iter_mut().for_each(|bin| bin.tasks.retain(|id| id.index() < tree.own));
+            bins.iter_mut().for_each(|bin| bin.tasks.retain(|id| id.index() < tree.file_tasks));
             nodes.push(NodePlacement { node, bins });
         }
     }
@@ -456,12 +456,12 @@ impl Placer<'_> {
         slots.sort_unstable();
         let whole = slots.iter().all(|slot| affinity(self.task(*slot), self.spec) == bin.cpus);
         let unit = Unit::new(self.system, self.spec, self.plan, &slots, cpus_name(&bin.cpus), bin.cpus.len(), whole);
-        let unit = Unit { share: Share::new(left), ..unit };
+        let unit = Unit { terms: TermBudget::new(left), ..unit };
         let tests = tests(&unit);
         let mut said = Vec::new();
         for test in tests {
             let report = run(*test, &unit, self.carried);
-            self.terms_left.set(left - unit.share.spent());
+            self.terms_left.set(left - unit.terms.spent());
             if report.verdict.answer() == Answer::Yes {
                 return Ok(());
             }

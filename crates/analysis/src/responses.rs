@@ -4,7 +4,7 @@ use takt_model::PlanLevel;
 use takt_model::plan::Order;
 
 use crate::carried::Carried;
-use crate::fp::levels::{Analysis, Level, LevelTask, Levels, Order as LevelOrder, Response, Theft, Worst};
+use crate::fp::levels::{Analysis, Level, LevelTask, Levels, Order as LevelOrder, Overhead, Response, Worst};
 use crate::scope::{Ordinary, Unit, UnitTask};
 
 /// Bounds the responses of a unit of one CPU, in the order of its tasks. `None`: no bound exists, a
@@ -21,9 +21,9 @@ pub(crate) fn responses(unit: &Unit, analysis: &mut Analysis, carried: &Carried)
         tasks.into_iter().flatten().filter(|task| unknown.is_none_or(|level| task.level < level)).collect();
     let levels: Vec<Level> =
         unit.levels.iter().map(|level| Level { order: order(level.order), preemptive: level.preemptive }).collect();
-    let thefts = thefts(unit, &known);
+    let overheads = overheads(unit, &known);
     let mut bounds = Vec::new();
-    analysis.responses(&Levels { levels: &levels, tasks: &known, thefts: &thefts }, &mut bounds);
+    analysis.responses(&Levels { levels: &levels, tasks: &known, overheads: &overheads }, &mut bounds);
     let mut bounds = bounds.into_iter();
     let mut all: Vec<Option<Response>> = unit
         .tasks
@@ -44,22 +44,22 @@ pub(crate) fn responses(unit: &Unit, analysis: &mut Analysis, carried: &Carried)
 
 /// The window in which task `i` of the unit responds last, with what takes CPU time besides jobs;
 /// counts are per task of the unit.
-pub(crate) fn worst(unit: &Unit, i: usize, carried: &Carried) -> Option<(Worst, Vec<Theft>)> {
+pub(crate) fn worst(unit: &Unit, i: usize, carried: &Carried) -> Option<(Worst, Vec<Overhead>)> {
     let level = unit.tasks.get(i)?.level;
     let before: Vec<usize> = (0..unit.tasks.len()).filter(|k| unit.tasks[*k].level <= level).collect();
     let tasks: Vec<LevelTask> =
         before.iter().map(|k| level_task(unit, &unit.tasks[*k], carried)).collect::<Option<_>>()?;
     let levels: Vec<Level> =
         unit.levels.iter().map(|level| Level { order: order(level.order), preemptive: level.preemptive }).collect();
-    let thefts = thefts(unit, &tasks);
-    let set = Levels { levels: &levels, tasks: &tasks, thefts: &thefts };
+    let overheads = overheads(unit, &tasks);
+    let set = Levels { levels: &levels, tasks: &tasks, overheads: &overheads };
     let mut worst = Analysis::default().worst(&set, before.iter().position(|k| *k == i)?)?;
     let mut jobs = vec![0; unit.tasks.len()];
     for (k, count) in before.iter().zip(&worst.jobs) {
         jobs[*k] = *count;
     }
     worst.jobs = jobs;
-    Some((worst, thefts))
+    Some((worst, overheads))
 }
 
 fn order(order: Order) -> LevelOrder {
@@ -84,25 +84,25 @@ fn level_task(unit: &Unit, task: &UnitTask, carried: &Carried) -> Option<LevelTa
     })
 }
 
-/// CPU time besides jobs: the tick, and the switches of a preemptive laxity level. There laxities
-/// are compared at any release, at each point of the quantum's grid and at a late job's end. A
+/// CPU time besides jobs: ticks, interrupts, ordinary threads, and the switches of a preemptive laxity level. There
+/// laxities are compared at any release, at each point of the quantum's grid and at a late job's end. A
 /// comparison can take the CPU from a job and give it to a job other than the released one.
 /// [`Unit::charged`] does not count this resumption.
-fn thefts(unit: &Unit, tasks: &[LevelTask]) -> Vec<Theft> {
-    let mut thefts: Vec<Theft> =
-        unit.thefts().map(|theft| Theft { c: theft.c, t: theft.t, release_delay: 0, level: 0 }).collect();
+fn overheads(unit: &Unit, tasks: &[LevelTask]) -> Vec<Overhead> {
+    let mut overheads: Vec<Overhead> =
+        unit.overheads().map(|tick| Overhead { c: tick.c, t: tick.t, release_delay: 0, level: 0 }).collect();
     if let Some(Ordinary::Above { amount, period }) = unit.ordinary {
-        thefts.push(Theft { c: amount, t: period, release_delay: period.saturating_sub(amount), level: 0 });
+        overheads.push(Overhead { c: amount, t: period, release_delay: period.saturating_sub(amount), level: 0 });
     }
     let switch = unit.costs.map_or(0, |costs| costs.switch.as_ns());
     let contended = |(level, here): (&PlanLevel, u32)| level.order == Order::Laxity && level.preemptive && here > 1;
     let first = unit.levels.iter().zip(unit.tasks_by_level()).position(contended);
-    let Some(level) = first.filter(|_| switch > 0).map(|level| level as u32) else { return thefts };
+    let Some(level) = first.filter(|_| switch > 0).map(|level| level as u32) else { return overheads };
     let ends = 1 + usize::from(!unit.levels.iter().all(PlanLevel::continues));
     for task in tasks {
         let release_delay = task.release_delay.saturating_add(task.j);
-        thefts.extend(std::iter::repeat_n(Theft { c: switch, t: task.t, release_delay, level }, ends));
+        overheads.extend(std::iter::repeat_n(Overhead { c: switch, t: task.t, release_delay, level }, ends));
     }
-    thefts.extend(unit.laxity_quantum.map(|t| Theft { c: switch, t, release_delay: 0, level }));
-    thefts
+    overheads.extend(unit.laxity_quantum.map(|t| Overhead { c: switch, t, release_delay: 0, level }));
+    overheads
 }

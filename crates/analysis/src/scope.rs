@@ -10,7 +10,7 @@ use takt_model::{
 
 use crate::edf::qpa::Tick;
 use crate::server::ServerSupply;
-use crate::verdict::Share;
+use crate::verdict::TermBudget;
 
 /// A set of CPUs as scopes spell it: "cpu0", "cpu0-1", "cpu0,2-3".
 pub(crate) fn cpus_name(cpus: &CpuSet) -> String {
@@ -48,7 +48,7 @@ pub(crate) struct Unit {
     /// How many CPUs.
     pub(crate) m: u32,
     /// Whether every task may use every CPU of the unit.
-    pub(crate) whole: bool,
+    pub(crate) full_affinity: bool,
     /// The strategy's levels, the most important first.
     pub(crate) levels: Vec<PlanLevel>,
     /// In file order.
@@ -56,18 +56,19 @@ pub(crate) struct Unit {
     pub(crate) costs: Option<Costs>,
     /// The time that ordinary threads take.
     pub(crate) ordinary: Option<Ordinary>,
-    /// The grid on which laxities are compared besides, in ns.
+    /// The grid in ns on which laxities are compared, besides at releases and completions.
     pub(crate) laxity_quantum: Option<u64>,
     /// The server that the unit runs in; `None`: its CPUs are its own.
     pub(crate) served: Option<ServerSupply>,
-    /// Whether it holds a server that demands by bandwidth, not by jobs.
-    pub(crate) fluid: bool,
+    /// Whether a constant-bandwidth server (`cbs`, `cbs-hard`, `grub`) is among its tasks. It demands bandwidth, not
+    /// jobs.
+    pub(crate) has_cbs: bool,
     /// How much later than its deadline the budget of such a server may come, in ns ([`crate::reservation::level`]).
-    pub(crate) late: u64,
-    /// Why no verdict about the unit holds: a server of this level is not known yet, or cannot be analysed there.
-    pub(crate) open: Option<String>,
+    pub(crate) budget_lateness: u64,
+    /// Why there is no verdict about the unit: a server of this level is not sized yet, or is not covered there.
+    pub(crate) no_verdict: Option<String>,
     /// The terms that its tests may evaluate.
-    pub(crate) share: Share,
+    pub(crate) terms: TermBudget,
 }
 
 /// The time that ordinary threads take from the tasks of one CPU, in ns.
@@ -75,13 +76,13 @@ pub(crate) struct Unit {
 pub(crate) enum Ordinary {
     /// `amount` in each `period`, anywhere in it, whatever the tasks have to do.
     Above { amount: u64, period: u64 },
-    /// As a server among deadlines: of any time up to a deadline no more than its share, `budget`
-    /// in each `period`, and `once` more ([`crate::linux`]).
-    Share { budget: u64, period: u64, once: u64 },
+    /// As a server among deadlines: up to any deadline no more than `budget` in each `period`, and a
+    /// `burst` once ([`crate::linux`]).
+    Share { budget: u64, period: u64, burst: u64 },
 }
 
 impl Ordinary {
-    /// By the costs of a node.
+    /// The time that the file states in the costs of a node; `None` if it states none.
     pub(crate) fn of(costs: Option<Costs>) -> Option<Ordinary> {
         let costs = costs.filter(|costs| !costs.ordinary.is_zero())?;
         Some(Ordinary::Above { amount: costs.ordinary.as_ns(), period: costs.ordinary_period.as_ns().max(1) })
@@ -90,8 +91,8 @@ impl Ordinary {
     /// The most that is taken from a CPU within a window of this length, whatever the deadlines;
     /// `None` above 64 bits, or where that is not known.
     ///
-    /// Late in the period in which it begins, and as early as can be in the others: `amount` for
-    /// each period that begins within the window less the first `amount`, and once more.
+    /// The worst case: ordinary threads run at the end of the period in which the window begins, and at the begin of
+    /// all others. This is `amount` for each period that begins in the window less its first `amount`, and once more.
     pub(crate) fn within(self, window: u64) -> Option<u64> {
         let Ordinary::Above { amount, period } = self else { return None };
         (window.checked_add(period.checked_sub(amount)?)? / period).checked_add(1)?.checked_mul(amount)
@@ -112,34 +113,36 @@ pub(crate) struct UnitTask {
     pub(crate) j: u64,
     pub(crate) b: u64,
     /// The part of `b` that comes from sections of others.
-    pub(crate) held: u64,
-    /// How long it keeps a CPU from more important work at most; 0: not at all.
+    pub(crate) section_blocking: u64,
+    /// How long its longest section blocks more important work at most; 0 without sections.
     pub(crate) section: u64,
     /// Its sections without preemption: first and last CPU time of a job.
     pub(crate) sections: Vec<(u64, u64)>,
-    /// CPU time before its longest section.
-    pub(crate) lead: u64,
-    /// Its last section that nothing preempts; 1 where there is none.
-    pub(crate) last: u64,
+    /// CPU time of a job before its longest section.
+    pub(crate) section_start: u64,
+    /// The length of its last section; 1 without sections.
+    pub(crate) last_section: u64,
+    /// O: the offset.
     pub(crate) o: u64,
     pub(crate) level: u32,
+    /// Added to deadlines for the order alone.
     pub(crate) shift: i64,
-    /// Whether it is released by others.
+    /// Whether it follows other tasks.
     pub(crate) chained: bool,
     /// Whether its jobs may be omitted.
-    pub(crate) low: bool,
-    /// Whether its arrivals can be as dense as its period allows at any time.
+    pub(crate) cancellable: bool,
+    /// Whether it can arrive every period: it is periodic or sporadic.
     pub(crate) dense: bool,
     /// Whether it arrives exactly every period.
     pub(crate) periodic: bool,
-    /// Whether it arrives any time after its period.
+    /// Whether it arrives at any time at least a period after the arrival before.
     pub(crate) sporadic: bool,
     /// Whether it stands for a component's server.
     pub(crate) server: bool,
-    /// For a server: most overrun of a budget before it is noticed.
+    /// For a server: the longest overrun of a budget before the kernel notices.
     pub(crate) overrun: u64,
-    /// For a server: how often it may cut a job beside it in two, besides its counted share of
-    /// time.
+    /// For a server: how often it may preempt jobs beside it, besides what its bandwidth accounts for
+    /// ([`crate::server_costs::cuts`]).
     pub(crate) cuts: u64,
 }
 
@@ -164,10 +167,10 @@ impl View {
             .into_iter()
             .map(|(cpus, slots)| {
                 let mine = |slot: &usize| allowed.binary_search_by_key(slot, |(slot, _)| *slot).map(|at| allowed[at].1);
-                let whole = slots.iter().all(|slot| mine(slot) == Ok(cpus));
+                let full_affinity = slots.iter().all(|slot| mine(slot) == Ok(cpus));
                 let name =
                     if cpus.len() == spec.cpus { scope.clone() } else { format!("{scope}/{}", cpus_name(&cpus)) };
-                Unit::new(system, spec, &plan, &slots, name, cpus.len(), whole)
+                Unit::new(system, spec, &plan, &slots, name, cpus.len(), full_affinity)
             })
             .collect();
         Ok(View { scope, strategy: plan.name, units, unplaced, refused: Vec::new() })
@@ -214,7 +217,7 @@ impl Unit {
         slots: &[usize],
         scope: String,
         m: u32,
-        whole: bool,
+        full_affinity: bool,
     ) -> Unit {
         let tasks = slots
             .iter()
@@ -224,20 +227,28 @@ impl Unit {
                 UnitTask { level: planned.level, shift: planned.shift_ns, ..task }
             })
             .collect();
-        let levels = plan.levels.clone();
-        let laxity_quantum = spec.laxity_quantum.map(|quantum| quantum.as_ns().max(1));
-        let (costs, ordinary) = (spec.costs, Ordinary::of(spec.costs));
-        let (served, fluid, late, open) = (None, false, 0, None);
-        let share = Share::of(m, spec.cpus);
-        let mut unit =
-            Unit { scope, m, whole, levels, tasks, costs, ordinary, laxity_quantum, served, fluid, late, open, share };
+        let mut unit = Unit {
+            scope,
+            m,
+            full_affinity,
+            levels: plan.levels.clone(),
+            tasks,
+            costs: spec.costs,
+            ordinary: Ordinary::of(spec.costs),
+            laxity_quantum: spec.laxity_quantum.map(|quantum| quantum.as_ns().max(1)),
+            served: None,
+            has_cbs: false,
+            budget_lateness: 0,
+            no_verdict: None,
+            terms: TermBudget::of(m, spec.cpus),
+        };
         unit.drop_empty_levels();
-        unit.block();
+        unit.charge_sections();
         unit
     }
 
-    /// Charges sections without preemption to the tasks that they can block. A busy window is
-    /// blocked once, since the section started before the window.
+    /// Charges sections without preemption to the tasks that they can block. They block a busy window
+    /// once, since the section started before the window.
     ///
     /// A job has run for at least 1 ns of its section (the dispatcher keeps no job at a section's
     /// start), so it blocks for the length minus 1 ns. Sections are counted in CPU time, overheads
@@ -246,7 +257,7 @@ impl Unit {
     /// as the resources of S. Baruah: Resource Sharing in EDF-Scheduled Systems, RTSS 2006;
     /// floating: S. Baruah: The Limited-Preemption Uniprocessor Scheduling of Sporadic Task
     /// Systems, ECRTS 2005.
-    fn block(&mut self) {
+    fn charge_sections(&mut self) {
         let free = self.free_of_costs();
         for i in 0..self.tasks.len() {
             if self.tasks[i].section > 0 {
@@ -268,15 +279,15 @@ impl Unit {
                     && key(other) > key(this) - i128::from(this.j)
                     && other.id != this.id
             };
-            let holds = |other: &&UnitTask| other.level > this.level || (other.level == this.level && later(other));
-            let held = self.tasks.iter().filter(holds).map(|other| other.section).max().unwrap_or(0);
-            self.tasks[i].held = held;
-            self.tasks[i].b = self.tasks[i].b.saturating_add(held);
+            let blocks = |other: &&UnitTask| other.level > this.level || (other.level == this.level && later(other));
+            let blocking = self.tasks.iter().filter(blocks).map(|other| other.section).max().unwrap_or(0);
+            self.tasks[i].section_blocking = blocking;
+            self.tasks[i].b = self.tasks[i].b.saturating_add(blocking);
         }
     }
 
-    /// Why nothing but necessary conditions covers the unit, where some of its jobs have sections
-    /// that nothing preempts.
+    /// Why only the necessary conditions cover the unit, if its jobs have sections without preemption that no other
+    /// test counts here.
     pub(crate) fn uncovered_sections(&self) -> Option<String> {
         let name = &self.tasks.iter().find(|task| task.section > 0)?.name;
         let laxity = |level: &PlanLevel| level.order == Order::Laxity;
@@ -310,11 +321,11 @@ impl Unit {
         counts
     }
 
-    /// How many levels, from the most important, go first come, first served. A level with one task does, whatever
+    /// How many levels, from the most important on, are first come, first served. A level with one task is, whatever
     /// its order.
-    pub(crate) fn served_levels(&self) -> u32 {
-        let served = |(level, count): (&PlanLevel, u32)| level.order == Order::Fifo || count == 1;
-        self.levels.iter().zip(self.tasks_by_level()).take_while(|level| served(*level)).count() as u32
+    pub(crate) fn fifo_levels(&self) -> u32 {
+        let is_fifo = |(level, count): (&PlanLevel, u32)| level.order == Order::Fifo || count == 1;
+        self.levels.iter().zip(self.tasks_by_level()).take_while(|level| is_fifo(*level)).count() as u32
     }
 
     /// Whether all its tasks share one level that goes by deadline.
@@ -348,35 +359,35 @@ impl Unit {
     }
 
     /// The scheduler's tick and interrupts, where they cost anything, each as often as it comes.
-    pub(crate) fn thefts(&self) -> impl Iterator<Item = Tick> {
-        thefts(self.costs)
+    pub(crate) fn overheads(&self) -> impl Iterator<Item = Tick> {
+        overheads(self.costs)
     }
 
     /// Tick and interrupts as one.
     pub(crate) fn tick(&self) -> Option<Tick> {
-        self.thefts().reduce(together)
+        self.overheads().reduce(merge_overheads)
     }
 
-    /// The time until `work` is done beside a share for ordinary threads, rounded up. The
+    /// `work` inflated by the share of ordinary threads, rounded up; `None` above 64 bits, or if nothing is left. The
     /// conditions demand + `budget` t / `period` <= t and demand `period` / (`period` - `budget`)
     /// <= t are equivalent.
-    pub(crate) fn beside(&self, work: u64) -> Option<u64> {
+    pub(crate) fn inflated(&self, work: u64) -> Option<u64> {
         let Some(Ordinary::Share { budget, period, .. }) = self.ordinary else { return Some(work) };
         let left = u128::from(period.checked_sub(budget).filter(|left| *left > 0)?);
         u64::try_from((u128::from(work) * u128::from(period)).div_ceil(left)).ok()
     }
 
     /// The time that ordinary threads may take once besides their share.
-    pub(crate) const fn once(&self) -> u64 {
+    pub(crate) const fn ordinary_burst(&self) -> u64 {
         match self.ordinary {
-            Some(Ordinary::Share { once, .. }) => once,
+            Some(Ordinary::Share { burst, .. }) => burst,
             _ => 0,
         }
     }
 
-    /// [`Unit::tick`] as it counts beside a share for ordinary threads.
-    pub(crate) fn demanded_tick(&self) -> Option<Tick> {
-        self.tick().map(|tick| Tick { c: self.beside(tick.c).unwrap_or(tick.t.saturating_add(1)), ..tick })
+    /// [`Unit::tick`] inflated by the share of ordinary threads.
+    pub(crate) fn inflated_tick(&self) -> Option<Tick> {
+        self.tick().map(|tick| Tick { c: self.inflated(tick.c).unwrap_or(tick.t.saturating_add(1)), ..tick })
     }
 
     /// Whether jobs cost what their WCET says and nothing else.
@@ -408,16 +419,16 @@ impl UnitTask {
             d: task.deadline.as_ns(),
             j: system.release_jitter(id).as_ns(),
             b: task.blocking.as_ns(),
-            held: 0,
+            section_blocking: 0,
             section: longest.map_or(0, length),
             sections: sections.iter().map(|(from, to)| (from.as_ns(), to.as_ns())).collect(),
-            lead: longest.map_or(0, |(from, _)| from.as_ns()),
-            last: sections.last().map_or(1, length),
+            section_start: longest.map_or(0, |(from, _)| from.as_ns()),
+            last_section: sections.last().map_or(1, length),
             o: task.offset.as_ns(),
             level: 0,
             shift: 0,
             chained: !task.after.is_empty(),
-            low: system.may_cancel(task),
+            cancellable: system.may_cancel(task),
             dense: matches!(task.arrival, Arrival::Periodic | Arrival::Sporadic),
             periodic: task.arrival == Arrival::Periodic,
             sporadic: task.arrival == Arrival::Sporadic,
@@ -437,7 +448,7 @@ pub(crate) fn synchronous<'a>(mut tasks: impl Iterator<Item = &'a UnitTask> + Cl
 }
 
 /// The scheduler's tick and interrupts, where they cost anything, each as often as it comes.
-pub(crate) fn thefts(costs: Option<Costs>) -> impl Iterator<Item = Tick> {
+pub(crate) fn overheads(costs: Option<Costs>) -> impl Iterator<Item = Tick> {
     let costs = costs.unwrap_or(Costs::NONE);
     [(costs.tick, costs.tick_period), (costs.interrupt, costs.interrupt_period)]
         .into_iter()
@@ -445,13 +456,13 @@ pub(crate) fn thefts(costs: Option<Costs>) -> impl Iterator<Item = Tick> {
         .map(|(c, t)| Tick { c: c.as_ns(), t: t.as_ns() })
 }
 
-/// Time of a tick and an interrupt in one more piece.
-pub(crate) fn cut(costs: Option<Costs>) -> Option<u64> {
-    thefts(costs).try_fold(0u64, |all, theft| all.checked_add(theft.c))
+/// The cost of cutting a job in two: the new piece may meet one more tick and one more interrupt. `None` above 64 bits.
+pub(crate) fn cost_of_cut(costs: Option<Costs>) -> Option<u64> {
+    overheads(costs).try_fold(0u64, |all, overhead| all.checked_add(overhead.c))
 }
 
-/// Two thefts as one, both as often as the more frequent of the two, which is no less than they steal.
-pub(crate) fn together(one: Tick, other: Tick) -> Tick {
+/// Two overheads as one, with the sum of their times and the shorter of their periods. It takes no less than both.
+pub(crate) fn merge_overheads(one: Tick, other: Tick) -> Tick {
     Tick { c: one.c.saturating_add(other.c), t: one.t.min(other.t) }
 }
 

@@ -4,11 +4,11 @@ use takt_model::{ComponentId, Costs, NodeSpec, Placement, ServerRule, Span, Syst
 
 use crate::carried::Carried;
 use crate::compositional::around::{given, within};
-use crate::scope::{Ordinary, cut};
+use crate::scope::{Ordinary, cost_of_cut};
 
-/// The cost of resuming a job, or of running another one instead, on a node where it may use this
-/// many CPUs. If the job may change CPUs, this includes a migration. `None`: more than fits.
-pub(crate) fn going_on(spec: &NodeSpec, costs: &Costs, cpus: u32) -> Option<Span> {
+/// The cost of resuming a job, or of running another one instead, on a node where it may use `cpus`
+/// CPUs. If the job may change CPUs, this includes a migration. `None` on overflow.
+pub(crate) fn resume_cost(spec: &NodeSpec, costs: &Costs, cpus: u32) -> Option<Span> {
     let moves = spec.placement != Placement::Partitioned && cpus > 1;
     if moves { costs.switch.checked_add(costs.migrate) } else { Some(costs.switch) }
 }
@@ -29,17 +29,17 @@ fn releases(system: &System, carried: &Carried, id: usize, window: u64) -> Optio
 /// gets the CPU: a release, or the return of a budget or its end. Jobs inside are charged for the
 /// switches that they cause there.
 ///
-/// `None`: more than fits. Servers whose period is not known yet count as nothing. The file's tasks
-/// are the first `own` of the System.
-pub(crate) fn loss(system: &System, own: usize, id: ComponentId, period: u64) -> Option<u64> {
+/// `None` above 64 bits. Servers whose period is not known yet count as nothing. The file's tasks
+/// are the first `file_tasks` of the System.
+pub(crate) fn loss(system: &System, file_tasks: usize, id: ComponentId, period: u64) -> Option<u64> {
     let node = system.components[id.index()].node;
     let spec = &system.nodes[node.index()];
     let Some(costs) = spec.costs else { return Some(0) };
-    let switch = going_on(spec, &costs, spec.cpus)?;
+    let switch = resume_cost(spec, &costs, spec.cpus)?;
     let mut gaps = 1u64;
     if !switch.is_zero() {
         let carried = Carried::by_deadlines(system);
-        for (i, task) in system.tasks.iter().take(own).enumerate() {
+        for (i, task) in system.tasks.iter().take(file_tasks).enumerate() {
             if task.node == node && !within(system, task.component, id) {
                 gaps = gaps.checked_add(releases(system, &carried, i, period)?)?;
             }
@@ -89,10 +89,10 @@ pub(crate) fn preemptions(system: &System, id: ComponentId, period: u64) -> Opti
     let Some(costs) = spec.costs else { return Some(0) };
     // Beside constant-bandwidth servers ticks and interrupts are charged to what they cut in two.
     let cut = match component.server {
-        ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => cut(Some(costs))?,
+        ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => cost_of_cut(Some(costs))?,
         _ => 0,
     };
-    let each = going_on(spec, &costs, spec.cpus)?.as_ns().checked_mul(2)?.checked_add(cut)?;
+    let each = resume_cost(spec, &costs, spec.cpus)?.as_ns().checked_mul(2)?.checked_add(cut)?;
     if component.server == ServerRule::Ptps || each == 0 {
         return Some(0);
     }

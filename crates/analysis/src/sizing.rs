@@ -208,7 +208,7 @@ fn size_one(
     };
     let carried = Carried::by_deadlines(&tree.system);
     let tasks = Tasks::of(unit, &carried).map_err(not_covered)?;
-    let charge = |period: u64| loss(&tree.system, tree.own, id, period);
+    let charge = |period: u64| loss(&tree.system, tree.file_tasks, id, period);
     let quantum = component.quantum.unwrap_or(QUANTUM).as_ns();
     let aligned = if on_time(component.server) { tree.release_grid(id) } else { 0 };
     // Not aligned: what any period gets.

@@ -74,34 +74,34 @@ pub enum Stop {
 /// So the answer for a unit depends on its tasks and on the size of its node, and on nothing else.
 pub(crate) const NODE_TERMS_MAX: u64 = 2_000_000_000;
 
-/// A unit's share of [`NODE_TERMS_MAX`], from which all of its tests spend.
+/// The terms that the tests of a unit may evaluate together: a share of [`NODE_TERMS_MAX`].
 #[derive(Clone, Debug)]
-pub(crate) struct Share {
-    whole: u64,
+pub(crate) struct TermBudget {
+    total: u64,
     left: Cell<u64>,
-    /// Terms kept for later tests.
-    kept: Cell<u64>,
+    /// Terms reserved for later tests.
+    reserved: Cell<u64>,
 }
 
-impl Share {
-    /// The share of `m` CPUs of so many.
-    pub(crate) fn of(m: u32, cpus: u32) -> Share {
-        Share::new(NODE_TERMS_MAX / u64::from(cpus.max(m).max(1)) * u64::from(m))
+impl TermBudget {
+    /// The share of `m` of a node's `cpus` CPUs.
+    pub(crate) fn of(m: u32, cpus: u32) -> TermBudget {
+        TermBudget::new(NODE_TERMS_MAX / u64::from(cpus.max(m).max(1)) * u64::from(m))
     }
 
-    pub(crate) const fn new(whole: u64) -> Share {
-        Share { whole, left: Cell::new(whole), kept: Cell::new(0) }
+    pub(crate) const fn new(total: u64) -> TermBudget {
+        TermBudget { total, left: Cell::new(total), reserved: Cell::new(0) }
     }
 
-    /// Starts anew with the whole share.
+    /// Starts anew with all terms.
     pub(crate) fn renew(&self) {
-        self.left.set(self.whole);
-        self.kept.set(0);
+        self.left.set(self.total);
+        self.reserved.set(0);
     }
 
     /// Runs a test that may evaluate `most` terms, or as many as are left. It is given a counter to [`spend`] from.
     pub(crate) fn run<T>(&self, most: u64, test: impl FnOnce(&mut u64) -> T) -> T {
-        let granted = most.min(self.left.get().saturating_sub(self.kept.get()));
+        let granted = most.min(self.left.get().saturating_sub(self.reserved.get()));
         let mut left = granted;
         let found = test(&mut left);
         self.left.set(self.left.get() - granted.saturating_sub(left));
@@ -110,23 +110,25 @@ impl Share {
 
     /// How many terms were evaluated.
     pub(crate) fn spent(&self) -> u64 {
-        self.whole - self.left.get()
+        self.total - self.left.get()
     }
 
-    /// Whether the next tests decide, or only add bounds to what is decided. Those get a tenth of the share at most.
+    /// Sets whether the next tests decide. Tests that only add bounds to a decided verdict get a tenth of all terms at
+    /// most.
     pub(crate) fn decide(&self, decides: bool) {
-        self.kept.set(if decides { 0 } else { self.left.get().saturating_sub(self.whole / 10) });
+        self.reserved.set(if decides { 0 } else { self.left.get().saturating_sub(self.total / 10) });
     }
 }
 
-/// Shares are equal if they were granted the same number of terms: tests of a unit start with all of them.
-impl PartialEq for Share {
-    fn eq(&self, other: &Share) -> bool {
-        self.whole == other.whole
+/// Budgets are equal if their totals are, since the tests of a unit start with all terms.
+impl PartialEq for TermBudget {
+    fn eq(&self, other: &TermBudget) -> bool {
+        self.total == other.total
     }
 }
 
-/// Takes terms from a work limit; where fewer are left, none are, which tells why an analysis gave up.
+/// Takes `count` terms from a work limit. If fewer are left, sets it to zero. Then [`stopped`] tells why an analysis
+/// gave up.
 #[inline]
 pub(crate) fn spend(left: &mut u64, count: u64) -> Option<()> {
     let rest = left.checked_sub(count);
@@ -134,7 +136,7 @@ pub(crate) fn spend(left: &mut u64, count: u64) -> Option<()> {
     rest.map(|_| ())
 }
 
-/// Why an analysis gave up that [`spend`]s from a limit.
+/// Why an analysis gave up, by what is left of the limit that it [`spend`]s from.
 pub(crate) const fn stopped(terms_left: u64) -> Stop {
     if terms_left == 0 { Stop::Terms } else { Stop::Time }
 }

@@ -161,7 +161,7 @@ pub(crate) struct Part {
     /// Whether jobs may be omitted.
     cancel: bool,
     /// Whether it holds a server that takes bandwidth, not jobs.
-    fluid: bool,
+    has_cbs: bool,
     /// How many parts of the certificate are replayed or walked through, and share the time for that.
     replays: usize,
 }
@@ -197,16 +197,16 @@ impl Part {
     }
 
     /// CPU time besides jobs. In a server it was charged to the budget.
-    pub(crate) fn thefts(&self) -> impl Iterator<Item = (u128, u128, u128)> {
-        thefts(self.costs.as_ref().filter(|_| self.supply.is_none()).unwrap_or(&Costs::NONE))
+    pub(crate) fn overheads(&self) -> impl Iterator<Item = (u128, u128, u128)> {
+        overheads(self.costs.as_ref().filter(|_| self.supply.is_none()).unwrap_or(&Costs::NONE))
     }
 
-    /// All thefts as one, as often as the most frequent: no less than they take.
+    /// All overheads as one, as often as the most frequent: no less than they take.
     fn tick(&self) -> Result<Option<(u128, u128)>, String> {
-        if self.thefts().any(|(_, _, late)| late > 0) {
+        if self.overheads().any(|(_, _, late)| late > 0) {
             return Err(format!("{}: this proof does not count what ordinary threads take", self.scope));
         }
-        Ok(self.thefts().map(|(c, t, _)| (c, t)).reduce(|(c, t), (more, often)| (c + more, t.min(often))))
+        Ok(self.overheads().map(|(c, t, _)| (c, t)).reduce(|(c, t), (more, often)| (c + more, t.min(often))))
     }
 
     /// Blocking: work without preemption that delays more important jobs, or jobs of its level with
@@ -261,7 +261,7 @@ fn free(costs: &Costs) -> bool {
 
 /// CPU time besides jobs: (amount, period, distance from the grid). Ordinary threads run anywhere
 /// in each period: at its end, and from the begin of the next on.
-fn thefts(costs: &Costs) -> impl Iterator<Item = (u128, u128, u128)> + use<> {
+fn overheads(costs: &Costs) -> impl Iterator<Item = (u128, u128, u128)> + use<> {
     let (tick, interrupt) = ((costs.tick, costs.tick_period), (costs.interrupt, costs.interrupt_period));
     let all = [tick, interrupt, (costs.ordinary, costs.ordinary_period)].into_iter().enumerate();
     let numbers = all.map(|(i, (c, t))| (i, u128::from(c.as_ns()), u128::from(t.as_ns().max(1))));
@@ -458,9 +458,9 @@ fn whole_part(
             sections: task.sections().iter().map(|(from, to)| (from.as_ns(), to.as_ns())).collect(),
         });
     }
-    let fluid = tasks.iter().any(|task| {
+    let has_cbs = tasks.iter().any(|task| {
         let server = task.id.index().checked_sub(system.tasks.len()).map(|i| system.components[i].server);
-        server.is_some_and(component::fluid)
+        server.is_some_and(component::is_cbs)
     });
     let grid = spec.laxity_quantum.map(|grid| grid.as_ns().max(1));
     let m = cpus.len();
@@ -475,7 +475,7 @@ fn whole_part(
         inside: component.is_some(),
         quantum,
         cancel: system.cancels(node),
-        fluid,
+        has_cbs,
         replays: 1,
     };
     part.block(!servers.is_empty())?;
@@ -492,7 +492,7 @@ fn check_part(part: &Part, proof: &Proof) -> Result<Vec<(TaskId, u128)>, String>
     if part.supply.is_some() && !of_keys {
         return Err(format!("{}: this proof is for CPUs, and here is a server", part.scope));
     }
-    if part.fluid && !matches!(proof, Proof::Density {}) {
+    if part.has_cbs && !matches!(proof, Proof::Density {}) {
         return Err(format!("{}: constant-bandwidth servers take bandwidth, not jobs", part.scope));
     }
     match proof {

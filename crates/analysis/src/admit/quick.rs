@@ -8,7 +8,7 @@ use takt_model::{Builtin, CpuSet, NodeId, Placement, Preemption, StrategyRef, Sy
 use super::DecidedBy;
 use crate::edf::qpa::{self, Demand, EdfTask, Tick};
 use crate::exact::ONE;
-use crate::scope::{thefts, together};
+use crate::scope::{merge_overheads, overheads};
 
 /// A node and one of its CPUs.
 pub(super) type Place = (NodeId, u32);
@@ -99,7 +99,7 @@ impl Quick {
     /// The response of a task, where fixed priorities of their own give one.
     pub(super) fn response(&self, system: &System, task: &Task) -> Option<u64> {
         // `check` counts ticks and interrupts apart.
-        if !self.covers(task.node) || thefts(system.nodes[task.node.index()].costs).count() > 1 {
+        if !self.covers(task.node) || overheads(system.nodes[task.node.index()].costs).count() > 1 {
             return None;
         }
         let Some(Unit::Fixed(fixed)) = self.units.get(&place(system, task)?) else { return None };
@@ -165,7 +165,7 @@ fn place(system: &System, task: &Task) -> Option<Place> {
 
 /// Ticks and interrupts, as one.
 fn tick(system: &System, node: NodeId) -> Option<Tick> {
-    thefts(system.nodes[node.index()].costs).reduce(together)
+    overheads(system.nodes[node.index()].costs).reduce(merge_overheads)
 }
 
 /// C with the costs of switches and release. It saturates on overflow; no test accepts the

@@ -132,7 +132,7 @@ fn sum(terms: &[Term]) -> u128 {
 
 /// Shares of a CPU, in ppm, against a limit.
 fn shares(unit: &Unit, what: &str, pairs: &[(u64, u64)], room: u128) -> Option<Binding> {
-    let other = if unit.fluid { "late work, and ordinary threads" } else { "ticks and interrupts" };
+    let other = if unit.has_cbs { "late work, and ordinary threads" } else { "ticks and interrupts" };
     let name = |i: usize| unit.tasks.get(i).map_or(other, |task| task.name.as_str());
     let mut terms = Vec::with_capacity(pairs.len());
     for (i, pair) in pairs.iter().enumerate() {
@@ -219,7 +219,7 @@ fn until(report: &TestReport, tasks: &[EdfTask]) -> Option<u64> {
 
 fn by_demand(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Binding> {
     let tasks = edf_tasks(unit, carried).ok()?;
-    let tick = unit.demanded_tick();
+    let tick = unit.inflated_tick();
     let rests: Vec<(Blocker, &str)> = match report.test {
         TestId::NpEdf => super::one_cpu::blockers(unit, &tasks)
             .into_iter()
@@ -299,19 +299,19 @@ fn unbounded(unit: &Unit, task: &UnitTask) -> Option<Binding> {
 fn by_window(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Binding> {
     let (i, task, wcrt) = closest(unit, report)?;
     let Some(wcrt) = wcrt else { return unbounded(unit, task) };
-    let (worst, thefts) = worst(unit, i, carried)?;
+    let (worst, overheads) = worst(unit, i, carried)?;
     let mut terms = Vec::new();
     for (other, jobs) in unit.tasks.iter().zip(&worst.jobs) {
         terms.extend(jobs_of(&other.name, *jobs, unit.charged(other)?));
     }
-    let ticks = unit.thefts().count();
-    for (at, (theft, jobs)) in thefts.iter().zip(&worst.thefts).enumerate() {
+    let ticks = unit.overheads().count();
+    for (at, (overhead, jobs)) in overheads.iter().zip(&worst.overheads).enumerate() {
         let name = match at.checked_sub(ticks) {
             None => "ticks and interrupts",
             Some(0) if unit.ordinary.is_some() => "ordinary threads",
             Some(_) => "switches",
         };
-        terms.extend(jobs_of(name, *jobs, theft.c));
+        terms.extend(jobs_of(name, *jobs, overhead.c));
     }
     terms.extend(once("less important work in the way", worst.blocking));
     let number = worst.job;

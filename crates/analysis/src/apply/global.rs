@@ -165,7 +165,7 @@ fn suffered(unit: &Unit, task: &UnitTask, preemptions: u64) -> Option<u64> {
 
 /// Nothing but more important work keeps a job from a CPU.
 fn unhindered(unit: &Unit) -> Result<(), Inapplicable> {
-    if !unit.whole {
+    if !unit.full_affinity {
         return Err("needs tasks that may use every CPU of the scope".to_owned());
     }
     find(unit, |task| task.b > 0).map_or(Ok(()), |name| Err(format!("needs tasks without blocking: \"{name}\"")))
@@ -174,7 +174,7 @@ fn unhindered(unit: &Unit) -> Result<(), Inapplicable> {
 /// Which jobs are more important here.
 fn rule(unit: &Unit) -> Result<Rule, Inapplicable> {
     let Err(why) = unit.edf() else { return Ok(Rule::Edf) };
-    if unit.served_levels() as usize == unit.levels.len() {
+    if unit.fifo_levels() as usize == unit.levels.len() {
         return Ok(Rule::Fp);
     }
     Err(format!("needs edf or fixed priorities: {why}, and some level is not fifo"))
@@ -335,7 +335,7 @@ pub(super) fn edf_tasks(unit: &Unit, carried: &Carried) -> Result<Vec<Sporadic>,
 
 pub(super) fn apply_bak(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     let tasks = edf_tasks(unit, carried)?;
-    let found = Terms::of_share(&unit.share, bak::TERMS_MAX, |terms| bak::within(&tasks, unit.m, terms));
+    let found = Terms::run_with(&unit.terms, bak::TERMS_MAX, |terms| bak::within(&tasks, unit.m, terms));
     outcome(unit, found, |unit, excess| {
         let (name, window) = (name(unit, excess), ns(excess.window));
         let (work, room) = (time(excess.work), time(excess.room));
@@ -346,14 +346,14 @@ pub(super) fn apply_bak(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapp
 pub(super) fn apply_bcl(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     let rule = rule(unit)?;
     let tasks = sporadic(unit, carried, rule)?;
-    let found = Terms::of_share(&unit.share, bcl::TERMS_MAX, |terms| bcl::within(&tasks, unit.m, rule, terms));
+    let found = Terms::run_with(&unit.terms, bcl::TERMS_MAX, |terms| bcl::within(&tasks, unit.m, rule, terms));
     outcome(unit, found, delayed)
 }
 
 pub(super) fn apply_bcl_iterative(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     let rule = rule(unit)?;
     let tasks = sporadic(unit, carried, rule)?;
-    let found = Terms::of_share(&unit.share, bcl_iterative::TERMS_MAX, |terms| {
+    let found = Terms::run_with(&unit.terms, bcl_iterative::TERMS_MAX, |terms| {
         bcl_iterative::analyse_within(&tasks, unit.m, rule, terms)
     });
     bounded(unit, found, delayed)
@@ -363,7 +363,7 @@ pub(super) fn apply_rta(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapp
     let rule = rule(unit)?;
     let long = rule == Rule::Edf && unit.tasks.iter().any(|task| distance(task, carried).is_err());
     let tasks = if long { uncut(unit, carried)? } else { sporadic(unit, carried, rule)? };
-    let found = Terms::of_share(&unit.share, rta_global::TERMS_MAX, |terms| match long {
+    let found = Terms::run_with(&unit.terms, rta_global::TERMS_MAX, |terms| match long {
         true => rta_global::analyse_long(&tasks, unit.m, terms),
         false => rta_global::analyse_within(&tasks, unit.m, rule, terms),
     });
@@ -380,19 +380,19 @@ fn fp_tasks(unit: &Unit, carried: &Carried) -> Result<Vec<Sporadic>, Inapplicabl
 
 pub(super) fn apply_da_lc(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     let tasks = fp_tasks(unit, carried)?;
-    let found = Terms::of_share(&unit.share, da_lc::TERMS_MAX, |terms| da_lc::within(&tasks, unit.m, terms));
+    let found = Terms::run_with(&unit.terms, da_lc::TERMS_MAX, |terms| da_lc::within(&tasks, unit.m, terms));
     outcome(unit, found, delayed)
 }
 
 pub(super) fn apply_rta_lc(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     let tasks = fp_tasks(unit, carried)?;
-    let found = Terms::of_share(&unit.share, rta_lc::TERMS_MAX, |terms| rta_lc::analyse_within(&tasks, unit.m, terms));
+    let found = Terms::run_with(&unit.terms, rta_lc::TERMS_MAX, |terms| rta_lc::analyse_within(&tasks, unit.m, terms));
     bounded(unit, found, delayed)
 }
 
 pub(super) fn apply_bar(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     let tasks = edf_tasks(unit, carried)?;
-    let found = Terms::of_share(&unit.share, bar::TERMS_MAX, |terms| bar::within(&tasks, unit.m, terms));
+    let found = Terms::run_with(&unit.terms, bar::TERMS_MAX, |terms| bar::within(&tasks, unit.m, terms));
     outcome(unit, found, |unit, excess| {
         let (name, window) = (name(unit, excess), ns(excess.window));
         format!("others may keep \"{name}\" waiting too long, if some CPU was idle last {window} before its deadline")
@@ -401,7 +401,7 @@ pub(super) fn apply_bar(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapp
 
 pub(super) fn apply_ff_dbf(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     let tasks = edf_tasks(unit, carried)?;
-    let found = Terms::of_share(&unit.share, ff_dbf::TERMS_MAX, |terms| ff_dbf::within(&tasks, unit.m, terms));
+    let found = Terms::run_with(&unit.terms, ff_dbf::TERMS_MAX, |terms| ff_dbf::within(&tasks, unit.m, terms));
     outcome(unit, found, |_, excess| {
         let (window, work, room) = (ns(excess.window), time(excess.work), time(excess.room));
         format!("the forced-forward demand of {window} may reach {work}, and {room} is sure to be served")
@@ -522,7 +522,7 @@ pub(super) fn apply_exact(unit: &Unit) -> Result<Outcome, Inapplicable> {
     if !unit.free_of_costs() {
         return Err("needs a node without costs".to_owned());
     }
-    if unit.levels.iter().any(|level| level.importance_ties) || unit.tasks.iter().any(|task| task.low) {
+    if unit.levels.iter().any(|level| level.importance_ties) || unit.tasks.iter().any(|task| task.cancellable) {
         return Err("needs ties by arrival, and jobs that are never omitted".to_owned());
     }
     let tasks = plain(unit);

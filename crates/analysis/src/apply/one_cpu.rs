@@ -28,8 +28,8 @@ pub(super) fn apply_np_edf(unit: &Unit, carried: &Carried) -> Result<Outcome, In
     let tasks = edf_tasks(unit, carried)?;
     let blockers = blockers(unit, &tasks);
     let exact = demand_is_exact(unit) && unit.tasks.iter().all(|task| task.sporadic);
-    let tick = unit.demanded_tick();
-    let found = unit.share.run(TERMS_MAX, |left| np::analyse_within(&tasks, &blockers, tick, left));
+    let tick = unit.inflated_tick();
+    let found = unit.terms.run(TERMS_MAX, |left| np::analyse_within(&tasks, &blockers, tick, left));
     Ok(of_demand(unit, found, exact, |t, demand| {
         format!(
             "released together just after the longest job with a later deadline has started, the tasks find \
@@ -60,9 +60,10 @@ impl<'a> SimultaneousRelease<'a> {
     /// With the longest section that can have started; `None` where tasks that come at given times
     /// do not meet, or something but jobs counts.
     pub(crate) fn new(unit: &'a Unit, task: &UnitTask) -> Option<SimultaneousRelease<'a>> {
-        let plain = unit.m == 1 && unit.served.is_none() && !unit.fluid && unit.open.is_none() && unit.free_of_costs();
+        let alone = unit.m == 1 && unit.served.is_none() && unit.no_verdict.is_none();
+        let plain = alone && !unit.has_cbs && unit.free_of_costs();
         let hep = || unit.tasks.iter().filter(|other| other.level <= task.level);
-        let must = |other: &UnitTask| !(other.chained || other.low || other.server);
+        let must = |other: &UnitTask| !(other.chained || other.cancellable || other.server);
         let covered = |other: &UnitTask| {
             must(other) && (other.periodic || other.sporadic) && (other.level < task.level || other.id == task.id)
         };
@@ -83,7 +84,7 @@ impl<'a> SimultaneousRelease<'a> {
             !away && (other.chained || other.section > 0 || other.level <= with.level)
         };
         let start = |with: &'a UnitTask| {
-            let lead = with.lead.checked_add(1)?;
+            let lead = with.section_start.checked_add(1)?;
             let at = if fixed { at } else { at.max(with.o.checked_add(lead)?) };
             let arrival = at.checked_sub(lead).filter(|arrival| *arrival >= with.o)?;
             (!unit.tasks.iter().any(|other| hinders(other, with, at))).then_some((with, at, arrival))
@@ -101,7 +102,7 @@ fn limited_tasks(unit: &Unit) -> Vec<LimitedTask> {
         c: task.c,
         t: task.t,
         j: task.j,
-        last: task.last.clamp(1, task.c.max(1)),
+        last: task.last_section.clamp(1, task.c.max(1)),
         section: (task.section + 1).min(task.c),
         level: task.level,
     };
@@ -132,8 +133,8 @@ pub(super) fn late(unit: &Unit, task: &UnitTask, terms_left: &mut u64) -> Option
 pub(super) fn sharpen(unit: &Unit, responses: &mut [Option<Response>], terms_left: &mut u64) {
     let plain = unit.free_of_costs()
         && unit.levels.iter().all(|level| level.order == Order::Fifo && !level.demotes)
-        && unit.tasks.iter().all(|task| task.b == task.held && !task.chained);
-    if !plain || unit.tasks.iter().all(|task| task.last <= 1) {
+        && unit.tasks.iter().all(|task| task.b == task.section_blocking && !task.chained);
+    if !plain || unit.tasks.iter().all(|task| task.last_section <= 1) {
         return;
     }
     let tasks = limited_tasks(unit);
@@ -156,7 +157,7 @@ pub(super) fn apply_offsets(unit: &Unit) -> Result<Outcome, Inapplicable> {
     }
     // If sections can hold jobs up, the schedule only shows misses. Then sporadic jobs may come
     // every period, without jitter.
-    let sections = unit.tasks.iter().any(|task| task.held > 0);
+    let sections = unit.tasks.iter().any(|task| task.section_blocking > 0);
     let plain = |task: &UnitTask| task.periodic && !task.chained && task.j == 0 && task.b == 0;
     let needs = || match find(unit, |task| !plain(task)) {
         Some(name) => {
@@ -181,7 +182,7 @@ pub(super) fn apply_offsets(unit: &Unit) -> Result<Outcome, Inapplicable> {
             "needs levels that are fifo, or preemptive and by deadline, with ties by arrival: that of \"{name}\" is not"
         ));
     }
-    if unit.tasks.iter().any(|task| task.low) {
+    if unit.tasks.iter().any(|task| task.cancellable) {
         return Err("needs a node that omits no job (cancel)".to_owned());
     }
     let key = |task: &UnitTask| match unit.levels[task.level as usize].order {
@@ -261,7 +262,7 @@ pub(super) fn apply_opa(unit: &Unit) -> Result<Outcome, Inapplicable> {
     let given: Vec<&UnitTask> = given.iter().map(|i| &unit.tasks[*i]).collect();
     let distinct = unit.levels.len() == unit.tasks.len();
     let mut figures = Map::new();
-    let verdict = match unit.share.run(rta::TERMS_MAX, |left| opa::assign_within(&tasks, tick.as_slice(), left)) {
+    let verdict = match unit.terms.run(rta::TERMS_MAX, |left| opa::assign_within(&tasks, tick.as_slice(), left)) {
         Assignment::Found(order) => {
             let names: Vec<&str> = order.iter().map(|i| given[*i].name.as_str()).collect();
             let priorities: Vec<_> =

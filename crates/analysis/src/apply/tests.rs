@@ -7,7 +7,7 @@ use takt_model::{
 use super::*;
 use crate::components::{Enforced, Tree};
 use crate::scope::View;
-use crate::verdict::{NODE_TERMS_MAX, Share};
+use crate::verdict::{NODE_TERMS_MAX, TermBudget};
 
 fn system(cpus: u32, strategy: Builtin) -> System {
     let task = |i: u64| Task {
@@ -24,7 +24,7 @@ fn units(system: &System) -> Vec<Unit> {
 
 /// The terms that the next test may evaluate.
 fn granted(unit: &Unit) -> u64 {
-    unit.share.run(u64::MAX, |left| *left)
+    unit.terms.run(u64::MAX, |left| *left)
 }
 
 #[test]
@@ -39,11 +39,11 @@ fn the_units_of_a_node_share_its_work_limit() {
     // The next test has less.
     let carried = Carried::by_deadlines(&system);
     assert_eq!(apply(TestId::Qpa, &units[0], &carried).verdict.answer(), Answer::Yes);
-    let spent = units[0].share.spent();
+    let spent = units[0].terms.spent();
     assert!(spent > 0 && granted(&units[0]) == NODE_TERMS_MAX / 8 - spent, "{spent}");
     // A test that only adds bounds leaves nine tenths to others.
-    units[0].share.renew();
-    units[0].share.decide(false);
+    units[0].terms.renew();
+    units[0].terms.decide(false);
     assert_eq!(granted(&units[0]), NODE_TERMS_MAX / 80);
 }
 
@@ -60,20 +60,20 @@ fn a_test_that_runs_out_of_work_says_so() {
         let system = system(cpus, strategy);
         let carried = Carried::by_deadlines(&system);
         for test in tests {
-            let unit = |terms| Unit { share: Share::new(terms), ..units(&system).remove(0) };
+            let unit = |terms| Unit { terms: TermBudget::new(terms), ..units(&system).remove(0) };
             let (few, enough) = (unit(3), unit(NODE_TERMS_MAX));
             let report = apply(*test, &few, &carried);
             assert_eq!(report.verdict.answer(), Answer::Unknown, "{test:?}: {report:?}");
             assert!(report.verdict.why().contains("work limit"), "{test:?}: {report:?}");
             let report = apply(*test, &enough, &carried);
             assert!(!report.verdict.why().contains("work limit"), "{test:?}: {report:?}");
-            assert!((4..10_000).contains(&enough.share.spent()), "{test:?}: {}", enough.share.spent());
+            assert!((4..10_000).contains(&enough.terms.spent()), "{test:?}: {}", enough.terms.spent());
         }
     }
     let system = system(1, Builtin::Edf);
     let mut unit = units(&system).remove(0);
     unit.levels[0].preemptive = false;
-    unit.share = Share::new(3);
+    unit.terms = TermBudget::new(3);
     let report = apply(NpEdf, &unit, &Carried::by_deadlines(&system));
     assert_eq!(report.verdict.why(), "undecided: the work limit was reached");
 }
@@ -113,12 +113,12 @@ fn tests_of_components_share_the_work_limit_of_their_node() {
     ];
     for (test, strategy, server, cpus) in cases {
         let (whole, carried) = component_unit(strategy, server, cpus, 3);
-        let few = Unit { share: Share::new(3), ..whole.clone() };
+        let few = Unit { terms: TermBudget::new(3), ..whole.clone() };
         let report = apply(test, &few, &carried);
         assert!(report.verdict.why().contains("work limit"), "{test:?}: {report:?}");
         let report = apply(test, &whole, &carried);
         assert!(!report.verdict.why().contains("work limit"), "{test:?}: {report:?}");
-        assert!((4..10_000).contains(&whole.share.spent()), "{test:?}: {}", whole.share.spent());
+        assert!((4..10_000).contains(&whole.terms.spent()), "{test:?}: {}", whole.terms.spent());
     }
 }
 
@@ -128,8 +128,8 @@ fn a_task_alone_in_a_server_spends_a_term_for_each_job() {
     let (whole, carried) = component_unit(Builtin::Edf, ServerRule::Cbs, 1, 1);
     let bound = |report: &TestReport| report.tasks[0].wcrt.expect("a bound");
     let exact = apply(TestId::Cbs, &whole, &carried);
-    assert!(whole.share.spent() >= 2, "{}", whole.share.spent());
-    let none = Unit { share: Share::new(0), ..whole };
+    assert!(whole.terms.spent() >= 2, "{}", whole.terms.spent());
+    let none = Unit { terms: TermBudget::new(0), ..whole };
     let closed = apply(TestId::Cbs, &none, &carried);
-    assert!(bound(&closed) >= bound(&exact) && none.share.spent() == 0, "{closed:?} {exact:?}");
+    assert!(bound(&closed) >= bound(&exact) && none.terms.spent() == 0, "{closed:?} {exact:?}");
 }

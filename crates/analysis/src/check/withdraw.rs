@@ -78,7 +78,7 @@ pub(super) fn apply_proof(tests: &mut [TestReport]) {
 /// that. Outer components stand before inner ones.
 fn withdraw_servers(units: &[Unit], answers: &mut [Answer], reports: &mut [Vec<TestReport>]) {
     for (i, unit) in units.iter().enumerate() {
-        if let Some(why) = &unit.open {
+        if let Some(why) = &unit.no_verdict {
             take_back(&mut answers[i], &mut reports[i], why);
         }
         for server in unit.served.iter().flat_map(|served| &served.servers) {
@@ -124,7 +124,7 @@ pub(super) fn withdraw(
     reports: &mut [Vec<TestReport>],
 ) {
     // Without servers and chains nothing rests on what others keep.
-    if units.iter().all(|unit| unit.open.is_none() && unit.served.is_none())
+    if units.iter().all(|unit| unit.no_verdict.is_none() && unit.served.is_none())
         && system.tasks.iter().all(|task| task.after.is_empty())
     {
         return;

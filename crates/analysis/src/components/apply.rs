@@ -178,7 +178,7 @@ pub(crate) fn on_several(unit: &Unit, carried: &Carried, late: u64) -> Result<(V
     }
     let rule = match unit.edf() {
         Ok(()) => Rule::Edf,
-        Err(_) if unit.served_levels() as usize == unit.levels.len() => Rule::Fp,
+        Err(_) if unit.fifo_levels() as usize == unit.levels.len() => Rule::Fp,
         Err(why) => return Err(format!("needs edf or fixed priorities in the component: {why}")),
     };
     let each = |task: &UnitTask| {
@@ -218,11 +218,11 @@ pub(crate) fn mpr(unit: &Unit, carried: &Carried) -> Result<TestResult, String> 
     let (load, responses) = match rule {
         Rule::Edf => {
             let within = |terms: &mut Terms| mpr::edf_within(&tasks, supply, terms);
-            (Terms::of_share(&unit.share, mpr::TERMS_MAX, within), vec![None; tasks.len()])
+            (Terms::run_with(&unit.terms, mpr::TERMS_MAX, within), vec![None; tasks.len()])
         }
         Rule::Fp => {
             let within = |terms: &mut Terms| mpr::fp_within(&tasks, supply, terms);
-            let bounds = Terms::of_share(&unit.share, mpr::TERMS_MAX, within);
+            let bounds = Terms::run_with(&unit.terms, mpr::TERMS_MAX, within);
             (bounds.load, bounds.responses)
         }
     };
@@ -269,7 +269,7 @@ pub(crate) fn mpr(unit: &Unit, carried: &Carried) -> Result<TestResult, String> 
 /// Whether the tasks need more than the server ever gives.
 pub(crate) fn overload(unit: &Unit, served: &ServerSupply) -> Option<String> {
     let (period, budget) = served.interface.filter(|_| served.capped)?;
-    let must = unit.tasks.iter().filter(|task| !task.server && task.dense && !task.low);
+    let must = unit.tasks.iter().filter(|task| !task.server && task.dense && !task.cancellable);
     let loads = must.map(|task| (task.wcet, task.t));
     let most = u128::from(unit.m) * u128::from(period);
     // Does not fit for many CPUs with long periods. Then nothing is reported.
@@ -291,7 +291,7 @@ pub(crate) fn overload(unit: &Unit, served: &ServerSupply) -> Option<String> {
 }
 
 fn by_responses(unit: &Unit, tasks: &[FpTask], supply: &Supply) -> (Verdict, Vec<TaskReport>) {
-    unit.share.run(fp::TERMS_MAX, |terms_left| by_responses_within(unit, tasks, supply, terms_left))
+    unit.terms.run(fp::TERMS_MAX, |terms_left| by_responses_within(unit, tasks, supply, terms_left))
 }
 
 fn by_responses_within(
@@ -343,7 +343,7 @@ fn by_demand(
     supply: &Supply,
     figures: &mut Map<String, Value>,
 ) -> (Verdict, Vec<TaskReport>) {
-    let found = unit.share.run(edf::TERMS_MAX, |left| edf::analyse_within(tasks, supply, left));
+    let found = unit.terms.run(edf::TERMS_MAX, |left| edf::analyse_within(tasks, supply, left));
     let verdict = match found {
         Demand::Met { horizon } => {
             figures.insert("horizon_ns".to_owned(), json!(horizon));

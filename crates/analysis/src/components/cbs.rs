@@ -60,8 +60,8 @@ pub(crate) fn cbs(unit: &Unit, carried: &Carried) -> Result<TestResult, String> 
     if let Some(witness) = overload(unit, served) {
         return Ok((Verdict::Infeasible { witness: witness + &often }, Vec::new(), figures));
     }
-    let response = unit.share.run(JOBS_MAX, |left| response_within(&demand, &reservation, left));
-    let pending = unit.share.run(JOBS_MAX, |left| pending_within(&demand, &reservation, left, || response));
+    let response = unit.terms.run(JOBS_MAX, |left| response_within(&demand, &reservation, left));
+    let pending = unit.terms.run(JOBS_MAX, |left| pending_within(&demand, &reservation, left, || response));
     figures.insert("pending".to_owned(), json!(pending));
     let wcrt = response.and_then(|response| to_deadline(response, task));
     let name = &task.name;

@@ -14,7 +14,7 @@ use crate::reservation::deterministic::Reservation;
 use crate::reservation::{arrivals_of, exec_of, level};
 use crate::scope::{Ordinary, Unit, UnitTask, View, free_of_costs};
 use crate::server::ServerSupply;
-use crate::server_costs::{cuts, going_on, loss, preemptions};
+use crate::server_costs::{cuts, loss, preemptions, resume_cost};
 
 /// A System in which every server with a period and a budget is a task of the level above it,
 /// behind the file's own tasks.
@@ -22,12 +22,12 @@ use crate::server_costs::{cuts, going_on, loss, preemptions};
 pub(crate) struct Tree {
     /// The System with those tasks.
     pub(crate) system: System,
-    /// How many tasks the file has.
-    pub(crate) own: usize,
+    /// The number of the file's own tasks, which come first.
+    pub(crate) file_tasks: usize,
     /// Per component, the tasks that stand for its servers: one for each of its CPUs.
     servers: Vec<Vec<TaskId>>,
-    /// Per such task, from the first behind the file's own on: its component.
-    served: Vec<ComponentId>,
+    /// The component of each task behind the file's own.
+    server_components: Vec<ComponentId>,
 }
 
 /// How exactly constant-bandwidth servers are enforced. Times are in ns.
@@ -43,9 +43,9 @@ impl Tree {
     pub(crate) fn new(system: &System) -> Tree {
         let mut tree = Tree {
             system: system.clone(),
-            own: system.tasks.len(),
+            file_tasks: system.tasks.len(),
             servers: vec![Vec::new(); system.components.len()],
-            served: Vec::new(),
+            server_components: Vec::new(),
         };
         let allowed = allowed(system);
         for (i, component) in system.components.iter().enumerate() {
@@ -66,7 +66,7 @@ impl Tree {
                 let clusters = || system.nodes[component.node.index()].clusters().into_iter();
                 task.cpus = bound.map_or(allowed[i], |cpu| clusters().find(|cluster| cluster.contains(*cpu)));
                 tree.servers[i].push(TaskId(tree.system.tasks.len() as u32));
-                tree.served.push(id);
+                tree.server_components.push(id);
                 tree.system.tasks.push(task);
             }
         }
@@ -75,12 +75,12 @@ impl Tree {
 
     /// The component whose server a task stands for.
     pub(crate) fn component_of(&self, task: TaskId) -> Option<ComponentId> {
-        self.served.get(task.index().checked_sub(self.own)?).copied()
+        self.server_components.get(task.index().checked_sub(self.file_tasks)?).copied()
     }
 
-    /// The name of the component and the server's number from 1 on, if the task is one of several
-    /// servers.
-    pub(crate) fn of_several(&self, task: TaskId) -> Option<(&str, usize)> {
+    /// The name of the component and the number of the server, from 1 on. `None` unless the task stands for one of
+    /// several servers.
+    pub(crate) fn server_number(&self, task: TaskId) -> Option<(&str, usize)> {
         let id = self.component_of(task).filter(|id| self.component(*id).cpus > 1)?;
         let at = self.servers[id.index()].iter().position(|server| *server == task)?;
         Some((&self.component(id).name, at + 1))
@@ -106,21 +106,21 @@ impl Tree {
                 component.server_cpus.resize(component.cpus as usize, first);
             }
         }
-        self.system.tasks.truncate(self.own);
+        self.system.tasks.truncate(self.file_tasks);
         self.system
     }
 
     /// Adds the node's components to a view of the system with servers, as units of their own.
     pub(crate) fn add_components(&self, view: &mut View, node: NodeId, enforced: Enforced) {
         for unit in &mut view.units {
-            let marked = self.mark(unit);
+            let marked = self.mark_servers(unit);
             if enforced.ordinary.is_some() {
                 unit.ordinary = enforced.ordinary;
             }
-            if unit.fluid {
-                self.hold_up(unit, enforced.overrun);
+            if unit.has_cbs {
+                self.find_overruns(unit, enforced.overrun);
             }
-            unit.open = self.open(node, None).or(marked.clone().err());
+            unit.no_verdict = self.unsized_component(node, None).or(marked.clone().err());
             view.refused.extend(marked.err().map(|why| (unit.scope.clone(), why)));
         }
         // Outer ones first.
@@ -134,8 +134,8 @@ impl Tree {
             let scope = self.scope(&view.scope, id);
             match self.unit(view, id, scope.clone()) {
                 Ok(mut unit) => {
-                    let marked = self.mark(&mut unit);
-                    unit.open = self.open(node, Some(id)).or(marked.clone().err());
+                    let marked = self.mark_servers(&mut unit);
+                    unit.no_verdict = self.unsized_component(node, Some(id)).or(marked.clone().err());
                     view.refused.extend(marked.err().map(|why| (scope.clone(), why)));
                     // A server takes time even if the component is empty.
                     if let (true, Some(Err(why))) =
@@ -150,18 +150,18 @@ impl Tree {
         }
     }
 
-    /// Finds the constant-bandwidth servers of a unit that may use a budget up, and so overrun it.
-    /// Also finds how late budgets may come because of this.
+    /// Finds the constant-bandwidth servers of a unit that may use a budget up, and so overrun it by up to `overrun`.
+    /// Also finds how late budgets may come because of this. Times are in ns.
     ///
-    /// A server is spared under two conditions. Its only task comes no sooner than the latest
+    /// A server never overruns under two conditions. Its only task comes no sooner than the latest
     /// deadline of the job before it, plus the longest lateness of that job. And it needs less than
-    /// a whole budget, costs included. Then each job starts with a whole budget and uses none up.
-    /// The fewer servers are spared, the later budgets come. So this is the least fixed point from
-    /// below.
-    fn hold_up(&self, unit: &mut Unit, overrun: u64) {
+    /// a whole budget, costs included. Then each job starts with a whole budget and does not use it up.
+    /// The more servers overrun, the later budgets come. So this is a least fixed point, sought from below.
+    fn find_overruns(&self, unit: &mut Unit, overrun: u64) {
         loop {
-            unit.late = level::late(unit, unit.tasks.iter().map(|task| task.overrun).fold(0, u64::saturating_add));
-            let (late, mut settled) = (unit.late, true);
+            let overruns = unit.tasks.iter().map(|task| task.overrun).fold(0, u64::saturating_add);
+            unit.budget_lateness = level::budget_lateness(unit, overruns);
+            let (late, mut settled) = (unit.budget_lateness, true);
             for i in 0..if overrun > 0 { unit.tasks.len() } else { 0 } {
                 let task = &unit.tasks[i];
                 let id = self.component_of(task.id).filter(|id| {
@@ -187,10 +187,10 @@ impl Tree {
         let (Some(period), Some(budget)) = (given(component.period), given(component.budget)) else { return false };
         let mut inside = self.system.tasks.iter().enumerate().filter(|(_, task)| task.component == Some(id));
         let (Some((i, task)), None) = (inside.next(), inside.next()) else { return false };
-        let plain = i < self.own && self.reserves(id) && task.after.is_empty() && task.blocking.is_zero();
+        let plain = i < self.file_tasks && self.reserves(id) && task.after.is_empty() && task.blocking.is_zero();
         let task_id = TaskId(i as u32);
         let Some(done) = period.checked_add(late) else { return false };
-        let needs = loss(&self.system, self.own, id, done).and_then(|lost| {
+        let needs = loss(&self.system, self.file_tasks, id, done).and_then(|lost| {
             let own = unit.charged(&UnitTask::new(task_id, &self.system))?;
             own.checked_add(lost)
         });
@@ -202,9 +202,8 @@ impl Tree {
         &self.system.components[id.index()]
     }
 
-    /// The message about a component right below this one, or below the node, whose server has no
-    /// period or budget.
-    fn open(&self, node: NodeId, parent: Option<ComponentId>) -> Option<String> {
+    /// The message about a component whose server has no period or budget, directly in `parent` or in the node.
+    fn unsized_component(&self, node: NodeId, parent: Option<ComponentId>) -> Option<String> {
         let mut all = self.system.components.iter().zip(&self.servers);
         let open = |component: &Component| component.node == node && component.parent == parent;
         all.find(|(component, servers)| open(component) && servers.is_empty()).map(|(component, _)| {
@@ -224,7 +223,7 @@ impl Tree {
     ///
     /// # Errors
     /// A rule that the unit's order cannot keep.
-    fn mark(&self, unit: &mut Unit) -> Result<(), String> {
+    fn mark_servers(&self, unit: &mut Unit) -> Result<(), String> {
         let above = above(unit);
         let mut refused = Ok(());
         let quantum = self.quantum_of_level(unit);
@@ -262,7 +261,7 @@ impl Tree {
                     ));
                 }
                 ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => {
-                    unit.fluid = true;
+                    unit.has_cbs = true;
                     task.cuts = if free_of_costs(unit.costs) { 0 } else { cuts(&self.system, id) };
                 }
                 _ => {}
@@ -311,17 +310,19 @@ impl Tree {
         let spec = &system.nodes[component.node.index()];
         let mut paid = spec.clone();
         if let (Some(costs), 0 | 1) = (&mut paid.costs, component.cpus) {
-            costs.switch = going_on(spec, costs, spec.cpus).unwrap_or(Span::MAX);
+            costs.switch = resume_cost(spec, costs, spec.cpus).unwrap_or(Span::MAX);
         }
         let mut unit = Unit::new(system, &paid, &plan, &slots, scope, component.cpus, true);
-        unit.served = Some(self.served(view, id, spec));
+        unit.served = Some(self.server_supply(view, id, spec));
         Ok(unit)
     }
 
-    fn served(&self, view: &View, id: ComponentId, spec: &NodeSpec) -> ServerSupply {
+    fn server_supply(&self, view: &View, id: ComponentId, spec: &NodeSpec) -> ServerSupply {
         let component = self.component(id);
         let loss = match (given(component.period), given(component.budget)) {
-            (Some(period), Some(budget)) => loss(&self.system, self.own, id, period).map(|loss| (period, budget, loss)),
+            (Some(period), Some(budget)) => {
+                loss(&self.system, self.file_tasks, id, period).map(|loss| (period, budget, loss))
+            }
             _ => None,
         };
         let mut served = ServerSupply {
@@ -358,10 +359,10 @@ impl Tree {
             levels.reduce(|one, other| if one == other { one } else { OuterOrder::Other }).unwrap_or(OuterOrder::Other);
         // The longest lateness of a budget of its server.
         let late = self.servers[id.index()].iter().filter_map(|server| unit_with(view, *server));
-        let late = late.map(|unit| if unit.fluid { unit.late } else { 0 }).max().unwrap_or(0);
+        let late = late.map(|unit| if unit.has_cbs { unit.budget_lateness } else { 0 }).max().unwrap_or(0);
         let refuse = |why: &str| Err(format!("server \"{}\" guarantees it nothing: {why}", component.server.name()));
         let bound = |task: &Task| task.cpus.is_some() && spec.cpus > 1;
-        let bound = self.system.tasks[..self.own].iter().find(|task| task.component == Some(id) && bound(task));
+        let bound = self.system.tasks[..self.file_tasks].iter().find(|task| task.component == Some(id) && bound(task));
         let used_up = || format!("its budget {} is used up by what switching costs", Span::from_ns(budget));
         served.reservation = match (component.server, above) {
             (ServerRule::Cbs | ServerRule::CbsHard, OuterOrder::Deadline) if component.quantum.is_some() => {
@@ -388,7 +389,7 @@ impl Tree {
             served.random = exec_of(task).ok().zip(arrivals_of(&Task { jitter, ..task.clone() }).ok());
         }
         if component.cpus > 1 {
-            let wide = self.wide(id, spec, above, period, budget).and_then(|supply| match bound {
+            let wide = self.mpr_supply(id, spec, above, period, budget).and_then(|supply| match bound {
                 Some(_) => Err("tasks in a component run where its servers run; remove their cpus".to_owned()),
                 None => Ok(supply),
             });
@@ -416,7 +417,10 @@ impl Tree {
     }
 
     /// The supply of a component on several CPUs.
-    pub(crate) fn wide(
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn mpr_supply(
         &self,
         id: ComponentId,
         spec: &NodeSpec,
@@ -439,7 +443,7 @@ impl Tree {
         let component = self.component(id);
         let rule = matches!(component.server, ServerRule::Cbs | ServerRule::CbsHard);
         let mut inside = self.system.tasks.iter().enumerate().filter(|(_, task)| task.component == Some(id));
-        let first = inside.next().is_some_and(|(i, _)| i < self.own);
+        let first = inside.next().is_some_and(|(i, _)| i < self.file_tasks);
         rule && component.quantum.is_none() && first && inside.next().is_none()
     }
 
@@ -507,8 +511,8 @@ pub(crate) fn above(unit: &Unit) -> OuterOrder {
     match (unit.edf().is_ok(), unit.m) {
         (true, 1) => OuterOrder::Deadline,
         (true, _) => OuterOrder::Global,
-        (false, m) if m > 1 && unit.served_levels() as usize == unit.levels.len() => OuterOrder::Global,
-        (false, 1) if unit.served_levels() as usize == unit.levels.len() => OuterOrder::Fixed,
+        (false, m) if m > 1 && unit.fifo_levels() as usize == unit.levels.len() => OuterOrder::Global,
+        (false, 1) if unit.fifo_levels() as usize == unit.levels.len() => OuterOrder::Fixed,
         _ => OuterOrder::Other,
     }
 }

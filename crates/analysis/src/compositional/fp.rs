@@ -55,21 +55,21 @@ pub fn schedulable(tasks: &[FpTask], supply: &Supply) -> Answer {
 #[derive(Clone, Copy)]
 struct WorkOnce {
     work: u64,
-    apart: u64,
+    min_distance: u64,
 }
 
 impl WorkOnce {
-    const NONE: WorkOnce = WorkOnce { work: 0, apart: u64::MAX };
+    const NONE: WorkOnce = WorkOnce { work: 0, min_distance: u64::MAX };
 
     fn and(self, task: &FpTask) -> Option<WorkOnce> {
-        let (work, apart) = (self.work.checked_add(task.c)?, task.t.checked_sub(task.j)?);
-        Some(WorkOnce { work, apart: self.apart.min(apart) })
+        let (work, min_distance) = (self.work.checked_add(task.c)?, task.t.checked_sub(task.j)?);
+        Some(WorkOnce { work, min_distance: self.min_distance.min(min_distance) })
     }
 
     /// The length of the busy window with this blocking. `None`: it may hold a second job of a task.
     fn window(self, blocking: u64, supply: &Supply) -> Option<u64> {
         let window = supply.time_for(self.work.checked_add(blocking)?)?;
-        (window <= self.apart && !supply.leads()).then_some(window)
+        (window <= self.min_distance && !supply.leads()).then_some(window)
     }
 }
 

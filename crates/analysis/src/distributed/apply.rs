@@ -18,7 +18,7 @@ use crate::catalogue::TestId;
 use crate::edf::qpa::Tick;
 use crate::exact::{percent, sum_ppm};
 use crate::report::{TaskReport, TestReport};
-use crate::scope::{ns, thefts, together};
+use crate::scope::{merge_overheads, ns, overheads};
 use crate::verdict::{Answer, Verdict};
 
 /// Deadlines of one batch that are shown.
@@ -507,7 +507,7 @@ fn nodes(system: &System, refused: &[Option<String>]) -> Net {
                 MessageArrivals::Interrupt { cost } => Some(charged(spec, cost)),
                 MessageArrivals::Table | MessageArrivals::Cyclic => None,
             },
-            tick: thefts(spec.costs).reduce(together),
+            tick: overheads(spec.costs).reduce(merge_overheads),
             ordinary: spec.costs.filter(|costs| !costs.ordinary.is_zero()).map(ordinary),
             latency: spec.costs.map_or(0, |costs| costs.latency.as_ns()),
             locals: system.tasks_of(NodeId(i as u32)).map(local).collect(),

@@ -50,7 +50,7 @@ pub struct EdfTask {
     pub b: u64,
 }
 
-/// A periodic theft of time, such as the scheduler's tick.
+/// Periodic overhead, such as the scheduler's tick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tick {
     /// Time stolen by each.

@@ -21,7 +21,7 @@
 //! response occurs if all others arrive 1 ns earlier: the true supremum is at most 1 ns less.
 
 use crate::edf::qpa::Tick;
-use crate::fp::levels::{self, Level, LevelTask, Levels, Order, Theft};
+use crate::fp::levels::{self, Level, LevelTask, Levels, Order, Overhead};
 
 /// A task under EDF; all times in ns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -57,10 +57,10 @@ impl Analysis {
             let EdfTask { c, t, d, j, burst, b } = *task;
             LevelTask { c, wcet: c, t, d, j, release_delay: burst, b, shift: 0, level: 0 }
         }));
-        let theft = tick.map(|tick| Theft { c: tick.c, t: tick.t, release_delay: 0, level: 0 });
+        let overhead = tick.map(|tick| Overhead { c: tick.c, t: tick.t, release_delay: 0, level: 0 });
         let levels = &[Level { order: Order::Deadline, preemptive: true }];
         self.levels.renew();
-        self.levels.responses(&Levels { levels, tasks: &self.tasks, thefts: theft.as_slice() }, &mut self.bounds);
+        self.levels.responses(&Levels { levels, tasks: &self.tasks, overheads: overhead.as_slice() }, &mut self.bounds);
         self.bounds.iter().map(|bound| bound.map(|bound| bound.from_arrival))
     }
 }

@@ -96,7 +96,7 @@ pub struct LevelTask {
 
 /// Work that comes before tasks, such as the scheduler's tick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Theft {
+pub struct Overhead {
     /// Time stolen by each, at least 1.
     pub c: u64,
     /// Distance, at least 1.
@@ -142,7 +142,7 @@ pub struct Levels<'a> {
     /// In any order.
     pub tasks: &'a [LevelTask],
     /// Comes before tasks.
-    pub thefts: &'a [Theft],
+    pub overheads: &'a [Overhead],
 }
 
 /// By what a level is analysed.
@@ -209,15 +209,18 @@ impl Keys {
     }
 }
 
-/// The work of the levels up to one, each task and theft once; and the least distance of two releases of one of them.
+/// One job of each task and overhead of the levels up to `level`, and the least distance between two of its releases.
 ///
-/// As long as the work and the longest blocking are no longer than that distance, the busy window
-/// ends with them, and needs no iteration.
+/// If the sum of these jobs and of the longest blocking is at most that distance, it is the busy window. Then no
+/// iteration is needed.
 #[derive(Default)]
 struct WorkOnce {
+    /// The sum of C. `None` above 64 bits.
     work: Option<u64>,
+    /// The longest blocking of the last level.
     blocking: u64,
-    apart: Option<u64>,
+    /// The least T - J - wander. `None` if one is negative.
+    min_distance: Option<u64>,
     level: Option<u32>,
 }
 
@@ -228,25 +231,26 @@ impl WorkOnce {
     fn add(&mut self, set: &Levels, tasks: &[u32]) {
         let Some(level) = tasks.first().map(|i| set.tasks[*i as usize].level) else { return };
         let here = || tasks.iter().map(|i| &set.tasks[*i as usize]);
-        let new = |theft: &&Theft| theft.level <= level && self.level.is_none_or(|before| theft.level > before);
-        let thefts: Vec<(u64, u64, u64)> =
-            set.thefts.iter().filter(new).map(|theft| (theft.c, theft.t, theft.release_delay)).collect();
-        let (mut work, mut apart) =
-            if self.level.is_some() { (self.work, self.apart) } else { (Some(0), Some(u64::MAX)) };
+        let new =
+            |overhead: &&Overhead| overhead.level <= level && self.level.is_none_or(|before| overhead.level > before);
+        let overheads: Vec<(u64, u64, u64)> =
+            set.overheads.iter().filter(new).map(|overhead| (overhead.c, overhead.t, overhead.release_delay)).collect();
+        let (mut work, mut min_distance) =
+            if self.level.is_some() { (self.work, self.min_distance) } else { (Some(0), Some(u64::MAX)) };
         for (c, t, release_delay) in
-            here().map(|task| (task.c, task.t, task.release_delay.saturating_add(task.j))).chain(thefts)
+            here().map(|task| (task.c, task.t, task.release_delay.saturating_add(task.j))).chain(overheads)
         {
             work = work.and_then(|work| work.checked_add(c));
-            apart = apart.and_then(|apart| Some(apart.min(t.checked_sub(release_delay)?)));
+            min_distance = min_distance.and_then(|min_distance| Some(min_distance.min(t.checked_sub(release_delay)?)));
         }
         let blocking = here().map(|task| task.b).max().unwrap_or(0);
-        *self = WorkOnce { work, blocking, apart, level: Some(level) };
+        *self = WorkOnce { work, blocking, min_distance, level: Some(level) };
     }
 
     /// The busy window of the last level, where it holds one job of each.
     fn window(&self) -> Option<u64> {
         let window = self.work?.checked_add(self.blocking)?;
-        (window <= self.apart?.min(Self::LONGEST)).then_some(window)
+        (window <= self.min_distance?.min(Self::LONGEST)).then_some(window)
     }
 }
 
@@ -374,16 +378,16 @@ impl Analysis {
         spend(&mut self.terms_left, set.tasks.len() as u64)?;
         // A successor can be released within an instant in which another job has just started.
         let whole =
-            !set.thefts.is_empty() || set.tasks.iter().any(|task| task.level <= level && task.release_delay > 0);
+            !set.overheads.is_empty() || set.tasks.iter().any(|task| task.level <= level && task.release_delay > 0);
         let Window { slots, blocking, started, .. } = &mut self.window;
         slots.clear();
         blocking.clear();
         started.clear();
-        for theft in set.thefts.iter().filter(|theft| theft.level <= level) {
+        for overhead in set.overheads.iter().filter(|overhead| overhead.level <= level) {
             slots.push(Slot {
-                c: theft.c,
-                period: Recip::new(theft.t),
-                release_delay: theft.release_delay,
+                c: overhead.c,
+                period: Recip::new(overhead.t),
+                release_delay: overhead.release_delay,
                 first: 0,
                 burst: ALWAYS,
             });

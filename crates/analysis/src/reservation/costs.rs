@@ -42,7 +42,7 @@
 
 use takt_model::{Component, ComponentId, ServerRule, Span, System, TaskId};
 
-use crate::server_costs::{going_on, loss};
+use crate::server_costs::{loss, resume_cost};
 
 /// The costs added to each job, and taken from each budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -69,7 +69,7 @@ pub fn charge(system: &System, task: TaskId, period: Span) -> Result<Charge, Str
     }
     let Some(costs) = spec.costs else { return Ok(Charge { job: own.blocking, budget: Span::ZERO }) };
     let too_long = || "costs exceed 64-bit nanoseconds".to_owned();
-    let switch = going_on(spec, &costs, own.cpus.map_or(spec.cpus, |cpus| cpus.len())).ok_or_else(too_long)?;
+    let switch = resume_cost(spec, &costs, own.cpus.map_or(spec.cpus, |cpus| cpus.len())).ok_or_else(too_long)?;
     let mut apart = system.clone();
     let alone = own.component.filter(|home| stands_alone(system, *home));
     let id = alone.unwrap_or_else(|| {

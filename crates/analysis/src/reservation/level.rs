@@ -23,7 +23,7 @@
 //! this is R in all. If it sleeps past its deadline, the overrun may be forgiven. In an interval of
 //! length L lie floor(L / T) + 1 deadlines, so it takes no more than L (Q + R) / T + R. Tasks that
 //! keep to their declared times and never use up a budget cause none: such servers are spared
-//! (`Tree::hold_up`).
+//! (`Tree::find_overruns`).
 //!
 //! **Ordinary threads** take, as a server of their own, (Q + R) / P of any interval and R. If they
 //! come before all else, they take A anywhere in each P. In an interval of length L this is no more
@@ -41,16 +41,16 @@
 //! come up to B late gives [`Supply::delayed`](crate::compositional::Supply::delayed) by B. This
 //! needs B <= T: after more than T, the kernel begins anew (`replenish_dl_entity`).
 
-use crate::scope::{Ordinary, Unit, UnitTask, cut, thefts};
+use crate::scope::{Ordinary, Unit, UnitTask, cost_of_cut, overheads};
 
 /// How often a demand is looked at anew.
 const ROUNDS_MAX: u32 = 10_000;
 
-/// Time that ordinary threads take once, besides their share.
-fn once(unit: &Unit) -> u64 {
+/// The time that ordinary threads take once besides their share, in ns.
+fn ordinary_burst(unit: &Unit) -> u64 {
     match unit.ordinary {
         None => 0,
-        Some(Ordinary::Share { once, .. }) => once,
+        Some(Ordinary::Share { burst, .. }) => burst,
         Some(Ordinary::Above { amount, period }) => {
             let more = u128::from(amount) * u128::from(period.saturating_sub(amount));
             amount.saturating_add(u64::try_from(more.div_ceil(u128::from(period.max(1)))).unwrap_or(u64::MAX))
@@ -58,19 +58,19 @@ fn once(unit: &Unit) -> u64 {
     }
 }
 
-/// How late budgets may come in a unit, whose servers overrun by as much in all.
-pub(crate) fn late(unit: &Unit, overruns: u64) -> u64 {
-    let all = overruns.saturating_add(once(unit));
+/// The longest lateness of budgets in a unit, in ns, where `overruns` is the sum of the overruns of its servers.
+pub(crate) fn budget_lateness(unit: &Unit, overruns: u64) -> u64 {
+    let all = overruns.saturating_add(ordinary_burst(unit));
     let Some(Ordinary::Above { amount, period }) = unit.ordinary else { return all };
     let Some(left) = period.checked_sub(amount).filter(|left| *left > 0) else { return u64::MAX };
     let longer = (u128::from(all) * u128::from(period)).div_ceil(u128::from(left));
     u64::try_from(longer).unwrap_or(u64::MAX)
 }
 
-/// Time of a job, or a budget, in a unit with constant-bandwidth servers. `None` if it exceeds 64
-/// bits, or is not found.
+/// C of a task, or the budget of a server, with all costs that it pays, in a unit with constant-bandwidth servers.
+/// `None` if it exceeds 64 bits or [`ROUNDS_MAX`] is reached.
 pub(crate) fn demand(unit: &Unit, task: &UnitTask) -> Option<u64> {
-    let cut = cut(unit.costs)?;
+    let cut = cost_of_cut(unit.costs)?;
     let own = unit.charged(task)?.checked_add(cut)?;
     if task.server {
         return own.checked_add(task.overrun);
@@ -78,8 +78,8 @@ pub(crate) fn demand(unit: &Unit, task: &UnitTask) -> Option<u64> {
     let own = own.checked_add(cut)?;
     let mut all = own;
     for _ in 0..ROUNDS_MAX {
-        let next = thefts(unit.costs)
-            .try_fold(own, |sum, theft| sum.checked_add((all / theft.t.max(1)).checked_mul(theft.c)?))?;
+        let next = overheads(unit.costs)
+            .try_fold(own, |sum, overhead| sum.checked_add((all / overhead.t.max(1)).checked_mul(overhead.c)?))?;
         if next == all {
             return Some(all);
         }
@@ -88,14 +88,16 @@ pub(crate) fn demand(unit: &Unit, task: &UnitTask) -> Option<u64> {
     None
 }
 
-/// Adds what takes a share of a unit with constant-bandwidth servers besides its tasks, and the
-/// room that tasks need where something comes late, as (C, D, T).
-pub(crate) fn beside(unit: &Unit, all: &mut Vec<(u64, u64, u64)>) -> Option<()> {
+/// Adds the other loads of a unit with constant-bandwidth servers to those of its tasks, as (C, D, T). These are
+/// ordinary threads, and the work that may come late before the shortest deadline of a task. `None` above 64 bits, or
+/// if the lateness has no bound.
+pub(crate) fn add_other_loads(unit: &Unit, all: &mut Vec<(u64, u64, u64)>) -> Option<()> {
     let windows = unit.tasks.iter().zip(all.iter()).filter(|(task, _)| !task.server);
     let shortest = windows.map(|(_, (_, d, t))| *d.min(t)).min();
-    let each = cut(unit.costs)?.checked_add(unit.costs.map_or(0, |costs| costs.switch.as_ns()).checked_mul(2)?)?;
+    let switches = unit.costs.map_or(0, |costs| costs.switch.as_ns()).checked_mul(2)?;
+    let each = cost_of_cut(unit.costs)?.checked_add(switches)?;
     let cuts = unit.tasks.iter().fold(0u64, |all, task| all.saturating_add(task.cuts));
-    let late = unit.late.checked_add(cuts.checked_mul(each)?)?;
+    let late = unit.budget_lateness.checked_add(cuts.checked_mul(each)?)?;
     if let (Some(d), true) = (shortest, late > 0) {
         all.push((late, d, d));
     }
@@ -104,5 +106,5 @@ pub(crate) fn beside(unit: &Unit, all: &mut Vec<(u64, u64, u64)>) -> Option<()> 
         Some(Ordinary::Share { budget, period, .. }) => all.push((budget, period, period)),
         Some(Ordinary::Above { amount, period }) => all.push((amount, period, period)),
     }
-    (unit.late < u64::MAX).then_some(())
+    (unit.budget_lateness < u64::MAX).then_some(())
 }

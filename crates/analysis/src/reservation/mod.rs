@@ -5,7 +5,7 @@
 //! | [`deterministic`] | responses and pending jobs that no legal behaviour exceeds, from the least inter-arrival time and the longest job; the published conditions beside them |
 //! | [`stochastic`] | the distribution of responses for random execution and inter-arrival times, and a fast bound |
 //! | [`costs`] | what switching, ticks and interrupts take from the jobs and the budgets of a reservation |
-//! | [`level`] | what stands beside reservations on their CPU: thefts, overruns, ordinary threads |
+//! | [`level`] | what stands beside reservations on their CPU: overheads, overruns, ordinary threads |
 //! | [`dropping`] | the share of jobs that a queue of N_c loses |
 //! | [`independence`] | whether samples look as the stochastic model supposes |
 //! | [`Requirements`], [`reserve`] | the least Q for a wanted probability |

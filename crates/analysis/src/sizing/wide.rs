@@ -51,7 +51,7 @@ pub(super) fn size(
     let not_enough = |why: String| SizeError::NotEnough { component: name.clone(), why };
     let limit = |limit: Limit| SizeError::Limit { component: name.clone(), limit };
     let spec = &tree.system.nodes[component.node.index()];
-    tree.wide(id, spec, above, 1, 1).map_err(not_covered)?;
+    tree.mpr_supply(id, spec, above, 1, 1).map_err(not_covered)?;
     let late = unit.served.as_ref().map_or(0, |served| served.late);
     let (tasks, rule) = on_several(unit, &Carried::by_deadlines(&tree.system), late).map_err(not_covered)?;
     let quantum = component.quantum.unwrap_or(QUANTUM).as_ns();

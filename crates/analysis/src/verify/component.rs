@@ -28,7 +28,7 @@
 //! fractions of quanta of others move the completion, it keeps the CPU up to the next multiple of
 //! q.
 
-use super::{Part, fits, thefts};
+use super::{Part, fits, overheads};
 use takt_model::{
     Arrival, Auto, Component, ComponentId, Costs, NodeId, ServerRule as Rule, Span, System, Task, TaskId,
 };
@@ -64,7 +64,7 @@ fn given(component: &Component) -> Result<(u64, u64), String> {
 }
 
 /// Whether it takes bandwidth of any interval, not jobs.
-pub(super) const fn fluid(rule: Rule) -> bool {
+pub(super) const fn is_cbs(rule: Rule) -> bool {
     matches!(rule, Rule::Cbs | Rule::CbsHard | Rule::Grub)
 }
 
@@ -102,7 +102,7 @@ fn costs(system: &System, release_delays: &[u64], id: ComponentId, period: u64) 
         ));
     }
     let wakes = if component.server == Rule::Ptps { 0 } else { wakes };
-    let taken = thefts(&costs).map(|(c, t, late)| fits(((u128::from(period) + late) / t + 1).checked_mul(c)));
+    let taken = overheads(&costs).map(|(c, t, late)| fits(((u128::from(period) + late) / t + 1).checked_mul(c)));
     let taken = taken.sum::<Result<u128, String>>()?;
     Ok((fits(gaps.checked_mul(switch).and_then(|lost| lost.checked_add(taken)))?, fits(wakes.checked_mul(2 * switch))?))
 }
@@ -137,7 +137,7 @@ pub(super) fn servers(
         if component.parent != parent {
             continue;
         }
-        if parent.is_some() && fluid(component.server) {
+        if parent.is_some() && is_cbs(component.server) {
             return Err(format!("\"{}\" takes bandwidth, which no server around it promises", component.name));
         }
         let (_, more) = costs(system, release_delays, ComponentId(i as u32), period)?;

@@ -42,7 +42,7 @@ impl Part {
     /// Work within w before a level, besides jobs: ticks and interrupts. With laxities also the
     /// switches of comparisons: at each release, each point of the grid, and the end of late jobs.
     pub(super) fn overhead_before_level(&self, level: u32, w: u128) -> Option<u128> {
-        let mut sum = self.thefts().try_fold(0u128, |sum, (c, t, late)| sum.checked_add(releases(w, late, t, c)?))?;
+        let mut sum = self.overheads().try_fold(0u128, |sum, (c, t, late)| sum.checked_add(releases(w, late, t, c)?))?;
         let switch = self.costs.map_or(0, |costs| u128::from(costs.switch.as_ns()));
         let laxity = |level: u32| {
             let spec = self.levels[level as usize];
@@ -125,7 +125,7 @@ impl<'a> Group<'a> {
         let most = in_group().map(|key| key.own).max().unwrap_or(0);
         let sigma = in_group().map(|key| i128::from(key.task.d) - key.own).min().unwrap_or(0);
         let chained = part.tasks.iter().any(|task| task.chained && task.level <= level);
-        let dense = part.supply.is_some() || part.thefts().next().is_some() || chained;
+        let dense = part.supply.is_some() || part.overheads().next().is_some() || chained;
         Ok(Group { part, name, level, keys, alone, preemptive, dense, least, most, sigma })
     }
 

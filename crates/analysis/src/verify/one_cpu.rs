@@ -69,7 +69,7 @@ pub(super) fn hyperbolic(part: &Part) -> Claim {
 /// sum C / min(D - j, T - wander - j) <= 1.
 pub(super) fn density(part: &Part) -> Claim {
     part.edf()?;
-    if part.thefts().next().is_some() || part.tasks.iter().any(|task| task.b > 0) {
+    if part.overheads().next().is_some() || part.tasks.iter().any(|task| task.b > 0) {
         return Err(format!("{}: has ticks or blocking", part.scope));
     }
     let mut pairs = Vec::with_capacity(part.tasks.len());
@@ -128,7 +128,7 @@ pub(super) fn demand(part: &Part, horizon: u64, points: &[u64]) -> Claim {
     for task in &tasks {
         work = fits((horizon + task.s).div_ceil(task.t).checked_mul(task.c).and_then(|more| work.checked_add(more)))?;
     }
-    for (c, t, late) in part.thefts() {
+    for (c, t, late) in part.overheads() {
         work = fits(releases(horizon, late, t, c).and_then(|more| work.checked_add(more)))?;
     }
     if work > horizon {
@@ -139,7 +139,7 @@ pub(super) fn demand(part: &Part, horizon: u64, points: &[u64]) -> Claim {
         for task in &tasks {
             sum = fits(task.demand(t).and_then(|more| sum.checked_add(more)))?;
         }
-        for (c, period, late) in part.thefts() {
+        for (c, period, late) in part.overheads() {
             sum = fits(((t + late) / period + 1).checked_mul(c).and_then(|more| sum.checked_add(more)))?;
         }
         Ok::<_, String>(sum)

@@ -121,23 +121,23 @@ fn no_order_exceeds_its_bound() {
     let (mut bounded, mut reached) = ([0; 4], [0; 4]);
     for round in 0..cases(4000) {
         let (levels, tasks) = random_set(&mut random);
-        let theft =
-            (random.between(0, 3) == 0).then(|| Theft { c: 1, t: random.between(4, 9), release_delay: 0, level: 0 });
-        let bounds = bounds(&Levels { levels: &levels, tasks: &tasks, thefts: theft.as_slice() });
+        let overhead =
+            (random.between(0, 3) == 0).then(|| Overhead { c: 1, t: random.between(4, 9), release_delay: 0, level: 0 });
+        let bounds = bounds(&Levels { levels: &levels, tasks: &tasks, overheads: overhead.as_slice() });
         if bounds.iter().all(Option::is_none) {
             continue;
         }
-        // A theft is a task above all.
+        // A overhead is a task above all.
         let mut everything = tasks.clone();
         everything.iter_mut().for_each(|task| task.level += 1);
-        everything.extend(theft.map(|theft| LevelTask {
-            c: theft.c,
-            wcet: theft.c,
-            t: theft.t,
+        everything.extend(overhead.map(|overhead| LevelTask {
+            c: overhead.c,
+            wcet: overhead.c,
+            t: overhead.t,
             ..LevelTask::default()
         }));
         let above = [&[Level { order: Order::Fifo, preemptive: true }], levels.as_slice()].concat();
-        let set = Levels { levels: &above, tasks: &everything, thefts: &[] };
+        let set = Levels { levels: &above, tasks: &everything, overheads: &[] };
         let mut worst = vec![0; tasks.len()];
         for dense in [true, false, false] {
             let mut jobs = Vec::new();
@@ -200,7 +200,7 @@ fn first_come_first_served_reaches_its_bound() {
         };
         let tasks: Vec<LevelTask> = (0..count).map(|_| one(&mut random)).collect();
         let levels = [Level { order: Order::Fifo, preemptive: random.between(0, 1) == 0 }; 2];
-        let set = Levels { levels: &levels, tasks: &tasks, thefts: &[] };
+        let set = Levels { levels: &levels, tasks: &tasks, overheads: &[] };
         let end = brute::hyperperiod(tasks.iter().map(|task| task.t));
         for (i, bound) in bounds(&set).iter().enumerate().filter_map(|(i, bound)| Some((i, (*bound)?))) {
             assert_eq!(bound.from_arrival, exhausted(&set, i, end, true), "round {round}: task {i} of {tasks:?}");
@@ -231,7 +231,7 @@ fn distinct_levels_are_the_classical_analysis() {
             .iter()
             .map(|task| FpTask { c: task.c, t: task.t, d: 0, j: task.j, b: task.b, level: task.level })
             .collect();
-        let bounds = bounds(&Levels { levels: &levels, tasks: &tasks, thefts: &[] });
+        let bounds = bounds(&Levels { levels: &levels, tasks: &tasks, overheads: &[] });
         for (i, bound) in bounds.iter().enumerate().filter_map(|(i, bound)| Some((i, (*bound)?))) {
             let expected = rta::Analysis::default().response(&classical, i).expect("a bound exists");
             assert_eq!(bound.from_arrival, expected.from_arrival, "round {round}: task {i} of {tasks:?}");
@@ -245,14 +245,14 @@ fn a_shared_level_costs_each_job_of_the_others_once() {
     let tasks = [task(2, 10), task(3, 10), task(4, 20)];
     let level = |order| [Level { order, preemptive: true }];
     let of = |order| {
-        let all = bounds(&Levels { levels: &level(order), tasks: &tasks, thefts: &[] });
+        let all = bounds(&Levels { levels: &level(order), tasks: &tasks, overheads: &[] });
         all.into_iter().map(|bound| bound.map(|bound| bound.from_arrival)).collect::<Vec<_>>()
     };
     assert_eq!(of(Order::Fifo), [Some(9); 3]);
     assert_eq!(of(Order::Any), [Some(9), Some(9), Some(9)]);
     let denser = [task(2, 5), task(3, 9), task(1, 20)];
-    let fifo = bounds(&Levels { levels: &level(Order::Fifo), tasks: &denser, thefts: &[] });
-    let any = bounds(&Levels { levels: &level(Order::Any), tasks: &denser, thefts: &[] });
+    let fifo = bounds(&Levels { levels: &level(Order::Fifo), tasks: &denser, overheads: &[] });
+    let any = bounds(&Levels { levels: &level(Order::Any), tasks: &denser, overheads: &[] });
     let pairs: Vec<(u64, u64)> =
         fifo.iter().zip(&any).map(|(a, b)| (a.unwrap().from_arrival, b.unwrap().from_arrival)).collect();
     assert_eq!(pairs, [(6, 6), (6, 8), (6, 8)]);

@@ -14,8 +14,8 @@ pub struct Worst {
     pub blocking: u64,
     /// Per task of the set: how many of its jobs the CPU does first or is doing, the analysed one's own included.
     pub jobs: Vec<u64>,
-    /// The same for each theft.
-    pub thefts: Vec<u64>,
+    /// The same for each overhead.
+    pub overheads: Vec<u64>,
 }
 
 impl Analysis {
@@ -32,7 +32,7 @@ impl Analysis {
                 self.prepare(set, Some(i), &tasks, &keys, false)?;
                 let own = keys.own(this)?;
                 self.window.response(own, &mut self.terms_left)?;
-                Some(self.apart(set, i, &keys, false))
+                Some(self.count_jobs(set, i, &keys, false))
             }
             Level { preemptive: false, .. } => {
                 let any = Keys { level: Level { order: Order::Any, preemptive: true }, base: 1 };
@@ -44,7 +44,7 @@ impl Analysis {
                     (Some(any_bound), bound) if bound.is_none_or(|bound| any_bound.from_arrival < bound) => {
                         self.worst_by_release(set, i, &tasks, &any)
                     }
-                    (_, Some(_)) => Some(self.apart(set, i, &keys, false)),
+                    (_, Some(_)) => Some(self.count_jobs(set, i, &keys, false)),
                     _ => None,
                 }
             }
@@ -61,16 +61,16 @@ impl Analysis {
             self.prepare(set, Some(i), tasks, keys, true)?;
             let own = AnalysedTask { reach: 1, ..own };
             if self.window.response(own, &mut self.terms_left)?.checked_add(this.j)? < from_source {
-                return Some(self.apart(set, i, keys, true));
+                return Some(self.count_jobs(set, i, keys, true));
             }
             self.prepare(set, Some(i), tasks, keys, false)?;
             self.window.response(own, &mut self.terms_left)?;
         }
-        Some(self.apart(set, i, keys, false))
+        Some(self.count_jobs(set, i, keys, false))
     }
 
     /// Counts the jobs in the window that was found last.
-    fn apart(&self, set: &Levels, i: usize, keys: &Keys, bunched: bool) -> Worst {
+    fn count_jobs(&self, set: &Levels, i: usize, keys: &Keys, bunched: bool) -> Worst {
         let Found { x, until, end } = self.window.worst();
         let level = set.tasks[i].level;
         let count = |slot: &Slot| {
@@ -86,9 +86,10 @@ impl Analysis {
                 slot.map_or(0, |slot| count(&slot))
             })
             .collect();
-        let thefts = set.thefts.iter().map(|theft| {
-            if theft.level > level { 0 } else { (end.saturating_sub(1) + theft.release_delay) / theft.t + 1 }
+        let overheads = set.overheads.iter().map(|overhead| {
+            if overhead.level > level { 0 } else { (end.saturating_sub(1) + overhead.release_delay) / overhead.t + 1 }
         });
-        Worst { job: jobs[i].max(1), window: end, blocking: self.window.in_the_way(x), thefts: thefts.collect(), jobs }
+        let (blocking, overheads) = (self.window.in_the_way(x), overheads.collect());
+        Worst { job: jobs[i].max(1), window: end, blocking, overheads, jobs }
     }
 }
