@@ -104,8 +104,8 @@ fn proven(system: &System) -> Result<Certificate, Uncertified> {
         let spec = &placed.nodes[index];
         let mut view = View::new(&tree.system, node, spec.strategy, spec.name.clone()).map_err(no_proof)?;
         tree.add_components(&mut view, node, Enforced::default());
-        let of_node = OfNode { system: placed, tree: &tree, units: &view.units, node: &spec.name };
-        of_node.prove(&mut certificate)?;
+         =let prover = = NodeProver { system: placed, tree: &tree, units: &view.units, node: &spec.name };
+        prover.prove(&mut certificate)?;
     }
     Ok(certificate)
 }
@@ -120,14 +120,14 @@ fn cpus_of(system: &System, unit: &Unit) -> Vec<u32> {
 }
 
 /// A node whose units are to be proven.
-struct OfNode<'a> {
+struct NodeProver<'a> {
     system: &'a System,
     tree: &'a Tree,
     units: &'a [Unit],
     node: &'a str,
 }
 
-impl OfNode<'_> {
+impl NodeProver<'_> {
     /// A proof of a unit, to be filled in.
     fn unit_proof(&self, unit: &Unit, proof: Proof) -> UnitProof {
         let component = unit.served.as_ref().map(|served| served.component);
@@ -150,7 +150,7 @@ impl OfNode<'_> {
             for unit in self.units.iter().filter(|unit| !unit.tasks.is_empty()) {
                 let mut filled = self.unit_proof(unit, Proof::Levels { tasks: Vec::new(), groups: Vec::new() });
                 let part = part(self.system, certificate, &filled, &release_delays, &ends).map_err(no_proof)?;
-                let (proof, found) = self.of_unit(unit, &part, chains, &mut budget)?;
+                let (proof, found) = self.prove_unit(unit, &part, chains, &mut budget)?;
                 for (task, end) in unit.tasks.iter().zip(found) {
                     ends[task.id.index()] = Some(end.into());
                 }
@@ -180,60 +180,60 @@ impl OfNode<'_> {
         Ok(())
     }
 
-    /// The shortest proof of a unit that is found, and the latest completions of its tasks.
-    fn of_unit(
+    /// The first proof of a unit that holds, the shortest forms first; and the latest completions of its tasks after
+    /// their sources' arrivals, in ns.
+    fn prove_unit(
         &self,
         unit: &Unit,
         part: &Part,
         chains: bool,
         budget: &mut Budget,
     ) -> Result<(Proof, Vec<u64>), Uncertified> {
-        let kept = || part.tasks.iter().map(|task| task.release_delay.saturating_add(task.d)).collect();
-        let held = |proofs: Vec<Proof>| proofs.into_iter().find(|proof| holds(part, proof));
+        let by_deadlines = || part.tasks.iter().map(|task| task.release_delay.saturating_add(task.d)).collect();
+        let first_valid = |proofs: Vec<Proof>| proofs.into_iter().find(|proof| holds(part, proof));
         if unit.served.is_some() {
-            return levels(part, budget)
+            return level_proof(part, budget)
                 .ok_or_else(|| no_proof(format!("the deadlines of \"{}\" under its server's supply", unit.scope)));
         }
         if unit.m > 1 {
             let release_delays = part.tasks.iter().map(|task| (task.id, task.release_delay));
             let carried = Carried::known(&self.tree.system, release_delays);
-            let found = held(vec![Proof::Gfb {}]).or_else(|| held(global(unit, &carried)));
-            let found = found.or_else(|| held(repeats(unit)));
-            let ends = |proof: &Proof| match proof {
-                // Along chains short responses count.
+            let found = first_valid(vec![Proof::Gfb {}]).or_else(|| first_valid(global_proofs(unit, &carried)));
+            let found = found.or_else(|| first_valid(cycle_proofs(unit)));
+            let found = found.ok_or_else(|| no_proof(format!("the deadlines of \"{}\"", unit.scope)))?;
+            let ends = match &found {
+                // Bounds of responses release the successors of chains earlier than deadlines do.
                 Proof::Global { tasks, .. } => {
                     let response = |work: &Work| tasks.iter().find(|claim| claim.task == work.name);
                     let within = |work: &Work| response(work).map_or(work.d, |claim| claim.response_ns);
                     part.tasks.iter().map(|work| work.release_delay.saturating_add(within(work))).collect()
                 }
-                _ => kept(),
+                _ => by_deadlines(),
             };
-            return found
-                .map(|found| {
-                    let ends = ends(&found);
-                    (found, ends)
-                })
-                .ok_or_else(|| no_proof(format!("the deadlines of \"{}\"", unit.scope)));
+            return Ok((found, ends));
         }
-        // Along chains short responses count.
+        // These proofs bound no response. Chains under fixed priorities need bounds.
         let by_deadline = unit.edf().is_ok();
         if (by_deadline || !chains)
-            && let Some(proof) = held(vec![Proof::Hyperbolic {}, Proof::Density {}])
+            && let Some(proof) = first_valid(vec![Proof::Hyperbolic {}, Proof::Density {}])
         {
-            return Ok((proof, kept()));
+            return Ok((proof, by_deadlines()));
         }
         let release_delays: Vec<u64> = part.tasks.iter().map(|task| task.release_delay).collect();
-        if by_deadline && let Some(proof) = demand(unit, &release_delays, budget).filter(|proof| holds(part, proof)) {
-            return Ok((proof, kept()));
+        if by_deadline
+            && let Some(proof) = demand_proof(unit, &release_delays, budget).filter(|proof| holds(part, proof))
+        {
+            return Ok((proof, by_deadlines()));
         }
-        levels(part, budget)
-            .or_else(|| held(repeats(unit)).map(|proof| (proof, kept())))
+        level_proof(part, budget)
+            .or_else(|| first_valid(cycle_proofs(unit)).map(|proof| (proof, by_deadlines())))
             .ok_or_else(|| no_proof(format!("the busy windows of \"{}\" do not end early enough", unit.scope)))
     }
 }
 
-/// From when on the schedule of periodic tasks may repeat, after one hyperperiod.
-fn repeats(unit: &Unit) -> Vec<Proof> {
+/// Candidate proofs by a schedule that repeats every hyperperiod: from the largest offset on, or some hyperperiods
+/// later. Only for units of periodic tasks.
+fn cycle_proofs(unit: &Unit) -> Vec<Proof> {
     let lcm = |lcm: u64, task: &UnitTask| lcm.checked_mul(task.t / takt_model::gcd(lcm, task.t));
     let periodic = unit.tasks.iter().all(|task| task.periodic);
     let cycle = unit.tasks.iter().try_fold(1u64, lcm).filter(|_| periodic);
@@ -263,8 +263,8 @@ impl Budget {
 
 /// Windows, and groups of keys where these show more; with each task's latest completion after its
 /// source's arrival. `None` where a deadline is not kept or a limit is reached.
-fn levels(part: &Part, budget: &mut Budget) -> Option<(Proof, Vec<u64>)> {
-    let time_for = |work: u128| least_with(part, u64::try_from(work).ok()?);
+fn level_proof(part: &Part, budget: &mut Budget) -> Option<(Proof, Vec<u64>)> {
+    let time_for = |work: u128| least_time_for(part, u64::try_from(work).ok()?);
     let (mut windows, mut groups) = (Vec::new(), Vec::new());
     let mut ends = vec![0u64; part.tasks.len()];
     for level in 0..part.levels.len() as u32 {
@@ -272,20 +272,20 @@ fn levels(part: &Part, budget: &mut Budget) -> Option<(Proof, Vec<u64>)> {
         let by_keys = here.len() > 1 && part.levels[level as usize].order != Order::Fifo;
         let alike = |i: &usize| part.tasks[*i].shift == part.tasks[here[0]].shift;
         let together = by_keys && here.iter().all(alike);
-        if together && let Some(group) = keys(part, &here, &time_for, budget) {
+        if together && let Some(group) = key_points(part, &here, &time_for, budget) {
             groups.push(group);
             here.iter().for_each(|i| ends[*i] = part.tasks[*i].release_delay.saturating_add(part.tasks[*i].d));
             continue;
         }
         for i in here {
             let task = &part.tasks[i];
-            match by_keys.then(|| keys(part, &[i], &time_for, budget)).flatten() {
+            match by_keys.then(|| key_points(part, &[i], &time_for, budget)).flatten() {
                 Some(group) => {
                     ends[i] = task.release_delay.saturating_add(task.d);
                     groups.push(group);
                 }
                 None => {
-                    let (windows_ns, end) = responses(part, task, &time_for, budget)?;
+                    let (windows_ns, end) = response_windows(part, task, &time_for, budget)?;
                     windows.push(Windows { task: task.name.clone(), windows_ns });
                     ends[i] = end;
                 }
@@ -306,14 +306,14 @@ fn part_needs_levels(part: &Part) -> bool {
     (0..part.levels.len() as u32).any(|level| several(level) && part.levels[level as usize].order != Order::Fifo)
 }
 
-/// The least time in which the part surely gets so much.
-fn least_with(part: &Part, work: u64) -> Option<u64> {
+/// The least time in ns in which the part gets `work` ns for sure. `None` above 64 bits.
+fn least_time_for(part: &Part, work: u64) -> Option<u64> {
     let enough = |t: u64| part.given(t.into()) >= work.into();
     let mut most = work;
     while !enough(most) {
         most = most.checked_mul(2)?;
     }
-    // No server gives more than all.
+    // No server gives more than the whole time, and the last doubling was needed.
     let mut few = work.max(most / 2);
     while few < most {
         let middle = few + (most - few) / 2;
@@ -322,8 +322,14 @@ fn least_with(part: &Part, work: u64) -> Option<u64> {
     Some(most)
 }
 
-/// Points down through the keys of these tasks.
-fn keys(part: &Part, tasks: &[usize], time_for: &impl Fn(u128) -> Option<u64>, budget: &mut Budget) -> Option<Keys> {
+/// The points of a proof by keys for these tasks, from the largest key down. `None` if a deadline is not kept, or a
+/// limit is reached.
+fn key_points(
+    part: &Part,
+    tasks: &[usize],
+    time_for: &impl Fn(u128) -> Option<u64>,
+    budget: &mut Budget,
+) -> Option<Keys> {
     let names: Vec<String> = tasks.iter().map(|i| part.tasks[*i].name.clone()).collect();
     let group = Group::new(part, &names).ok()?;
     let count = 2 * part.tasks.len() + 1;
@@ -375,8 +381,9 @@ fn keys(part: &Part, tasks: &[usize], time_for: &impl Fn(u128) -> Option<u64>, b
     Some(Keys { tasks: names, horizon_ns, points_ns })
 }
 
-/// The windows of a task, and its latest completion after its source's arrival.
-fn responses(
+/// The windows of a proof by responses for one task, and its latest completion after its source's arrival. `None` as
+/// for [`key_points`].
+fn response_windows(
     part: &Part,
     task: &Work,
     time_for: &impl Fn(u128) -> Option<u64>,
@@ -415,8 +422,8 @@ fn responses(
     None
 }
 
-/// A busy period and points down from it.
-fn demand(unit: &Unit, release_delays: &[u64], budget: &mut Budget) -> Option<Proof> {
+/// A proof by processor demand under EDF: a busy period, and points down from it. `None` as for [`key_points`].
+fn demand_proof(unit: &Unit, release_delays: &[u64], budget: &mut Budget) -> Option<Proof> {
     let mut tasks = Vec::with_capacity(unit.tasks.len());
     for (task, release_delay) in unit.tasks.iter().zip(release_delays) {
         let d = task.d.checked_sub(task.j)?;
@@ -457,7 +464,7 @@ fn demand(unit: &Unit, release_delays: &[u64], budget: &mut Budget) -> Option<Pr
 }
 
 /// Bounds of the responses on several CPUs, if some test finds them.
-fn global(unit: &Unit, carried: &Carried) -> Vec<Proof> {
+fn global_proofs(unit: &Unit, carried: &Carried) -> Vec<Proof> {
     let rule = if unit.edf().is_ok() { Rule::Edf } else { Rule::Fp };
     let Some(tasks) = crate::apply::sporadic_tasks(unit, carried, rule) else { return Vec::new() };
     let mut found = vec![(false, rta_global::analyse(&tasks, unit.m, rule))];
@@ -465,7 +472,7 @@ fn global(unit: &Unit, carried: &Carried) -> Vec<Proof> {
         found.push((true, rta_lc::analyse(&tasks, unit.m)));
     }
     let mut proofs: Vec<Proof> =
-        found.into_iter().filter_map(|(limited, bounds)| bounded(unit, &tasks, limited, &bounds)).collect();
+        found.into_iter().filter_map(|(limited, bounds)| global_proof(unit, &tasks, limited, &bounds)).collect();
     if rule == Rule::Edf {
         proofs.push(Proof::Bak {});
         let longest = tasks.iter().map(|task| task.t).max().unwrap_or(1);
@@ -478,7 +485,7 @@ fn global(unit: &Unit, carried: &Carried) -> Vec<Proof> {
     proofs
 }
 
-fn bounded(unit: &Unit, tasks: &[Sporadic], limited: bool, bounds: &Bounds) -> Option<Proof> {
+fn global_proof(unit: &Unit, tasks: &[Sporadic], limited: bool, bounds: &Bounds) -> Option<Proof> {
     let each = unit.tasks.iter().zip(tasks).zip(&bounds.responses);
     let tasks = each.map(|((task, sporadic), response)| {
         let response_ns = (*response)?.max(sporadic.j.checked_add(sporadic.c)?);
@@ -519,10 +526,10 @@ fn witnesses(system: &System) -> Vec<Witness> {
             let set = cpus.iter().copied().collect();
             let together =
                 unit.tasks.iter().take(RELEASES_MAX).filter_map(|task| released_together(system, unit, task));
-            for arrivals in std::iter::once(arrivals(system, unit)).chain(together) {
+            for arrivals in std::iter::once(densest_arrivals(system, unit)).chain(together) {
                 if let Ok((_, Some(task))) = first_miss(system, &name, &set, &arrivals) {
-                    // Later arrivals are no part of it.
-                    let until = last_before_miss(system, &name, &set, &arrivals, &task);
+                    // Arrivals after the miss are left out.
+                    let until = fewest_arrivals(system, &name, &set, &arrivals, &task);
                     found.push(Witness::Schedule { node: name, cpus, task, arrivals: until });
                     break;
                 }
@@ -555,8 +562,8 @@ fn released_together(system: &System, unit: &Unit, task: &UnitTask) -> Option<Ve
     Some(all)
 }
 
-/// Sporadic tasks as dense as they may be, from their offsets on.
-fn arrivals(system: &System, unit: &Unit) -> Vec<SporadicArrival> {
+/// The arrivals of sporadic tasks, as dense as they may be, from their offsets on.
+fn densest_arrivals(system: &System, unit: &Unit) -> Vec<SporadicArrival> {
     let sporadic: Vec<TaskId> = unit.tasks.iter().filter(|task| task.sporadic).map(|task| task.id).collect();
     let each = crate::verify::JOBS_MAX / unit.tasks.len().max(1) / 4;
     let longest = unit.tasks.iter().map(|task| task.t).min().unwrap_or(1).saturating_mul(each as u64);
@@ -572,8 +579,8 @@ fn arrivals(system: &System, unit: &Unit) -> Vec<SporadicArrival> {
     all
 }
 
-/// The fewest of the first arrivals that still end in this miss.
-fn last_before_miss(
+/// The shortest prefix of the arrivals that still ends in a miss of `task`, by bisection.
+fn fewest_arrivals(
     system: &System,
     node: &str,
     cpus: &takt_model::CpuSet,
