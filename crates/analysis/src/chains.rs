@@ -161,7 +161,7 @@ impl Carried {
 /// nor has any job that the successors delay.
 pub(crate) fn unproven(system: &System, units: &[Unit], answers: &[Answer], carried: &Carried) -> Vec<bool> {
     let mut late = vec![false; system.tasks.len()];
-    let mut shaky = vec![false; system.tasks.len()];
+    let mut unfounded = vec![false; system.tasks.len()];
     loop {
         let mut changed = false;
         for (unit, answer) in units.iter().zip(answers) {
@@ -171,14 +171,14 @@ pub(crate) fn unproven(system: &System, units: &[Unit], answers: &[Answer], carr
             for task in &unit.tasks {
                 let served = carried.analyses(unit);
                 let rests = from.is_some_and(|from| !served || task.level >= from);
-                changed |= rests && !std::mem::replace(&mut shaky[task.id.index()], true);
+                changed |= rests && !std::mem::replace(&mut unfounded[task.id.index()], true);
                 // A bound within a component also rests on the budgets of the servers around it.
                 let kept = !rests && (served && unit.served.is_none() || *answer == Answer::Yes);
                 changed |= !kept && !std::mem::replace(&mut late[task.id.index()], true);
             }
         }
         if !changed {
-            return shaky;
+            return unfounded;
         }
     }
 }

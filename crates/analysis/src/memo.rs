@@ -23,8 +23,8 @@ struct NodeKey {
     jobs: Vec<Job>,
     table: Vec<TableJob>,
     preemptive: bool,
-    more: u64,
-    less: u64,
+    extra_blocking: u64,
+    omitted_demand: u64,
 }
 
 /// Answers by name, each with its question; those of a change that is not made yet apart.
@@ -102,8 +102,8 @@ impl Memo {
 
     /// The supply of a node with a table or flows.
     pub(crate) fn demand(&mut self, below: &EdfBelowTable) -> Supply {
-        let EdfBelowTable { jobs, table, preemptive, more, less } = *below;
-        let key = NodeKey { jobs: jobs.to_vec(), table: table.to_vec(), preemptive, more, less };
+        let EdfBelowTable { jobs, table, preemptive, extra_blocking, omitted_demand } = *below;
+        let key = NodeKey { jobs: jobs.to_vec(), table: table.to_vec(), preemptive, extra_blocking, omitted_demand };
         let (supply, known) = self.demand.recall("", key, |_| true, || below.analyse());
         self.hits += u64::from(known && !jobs.is_empty());
         supply

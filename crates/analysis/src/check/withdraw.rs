@@ -133,9 +133,9 @@ pub(super) fn withdraw(
         let before = proven(answers, reports);
         withdraw_servers(units, answers, reports);
         withdraw_successors(system, units, answers, reports);
-        let shaky = chains::unproven(system, units, answers, carried);
+        let unproven = chains::unproven(system, units, answers, carried);
         let tasks = reports.iter_mut().flatten().flat_map(|report| &mut report.tasks);
-        for task in tasks.filter(|task| shaky[task.id.index()]) {
+        for task in tasks.filter(|task| unproven[task.id.index()]) {
             task.wcrt = None;
             task.verdict = task.verdict.and(Answer::Unknown);
         }
@@ -152,18 +152,19 @@ fn proven(answers: &[Answer], reports: &[Vec<TestReport>]) -> (usize, usize) {
     (answers.iter().copied().map(count).sum(), tasks.map(|task| count(task.verdict)).sum())
 }
 
-/// A yes that rests on deadlines kept elsewhere is withdrawn where those are not proven.
+/// Withdraws a yes that rests on deadlines of predecessors in other units, if one of these units is not proven.
 fn withdraw_successors(system: &System, units: &[Unit], answers: &mut [Answer], reports: &mut [Vec<TestReport>]) {
     let home = |id| units.iter().position(|unit| unit.tasks.iter().any(|task| task.id == id));
     loop {
         let mut changed = false;
         for (i, unit) in units.iter().enumerate().filter(|(_, unit)| unit.tasks.iter().any(|task| task.chained)) {
             let before = unit.tasks.iter().flat_map(|task| &system.tasks[task.id.index()].after);
-            let shaky = before.filter_map(|id| home(*id)).find(|other| *other != i && answers[*other] != Answer::Yes);
-            let Some(shaky) = shaky.filter(|_| answers[i] == Answer::Yes) else { continue };
+            let is_unproven = |other: &usize| *other != i && answers[*other] != Answer::Yes;
+            let unproven = before.filter_map(|id| home(*id)).find(is_unproven);
+            let Some(unproven) = unproven.filter(|_| answers[i] == Answer::Yes) else { continue };
             answers[i] = Answer::Unknown;
             changed = true;
-            let why = format!("rests on predecessors in \"{}\", which is not proven", units[shaky].scope);
+            let why = format!("rests on predecessors in \"{}\", which is not proven", units[unproven].scope);
             for report in reports[i].iter_mut().filter(|report| report.verdict.answer() == Answer::Yes) {
                 report.verdict = Verdict::NotProven { why: why.clone() };
             }

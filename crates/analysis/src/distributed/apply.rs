@@ -10,8 +10,8 @@ use takt_model::{
 use super::below::{EdfBelowTable, Supply};
 use super::exchange::SyncWay;
 use super::{
-    AnalysedNode, FlowBound, Found, Hop, HopBound, Local, Net, Refusal, Route, Sync, Transport, analyse_by, interrupts,
-    paper, tightest,
+    AnalysedNode, FlowBound, Hop, HopBound, Local, Net, Refusal, Route, Sync, SystemBounds, Transport, analyse_by,
+    interrupts, paper, tightest,
 };
 use crate::apply::of_parts;
 use crate::catalogue::TestId;
@@ -28,62 +28,64 @@ const SHOWN_MAX: usize = 1_000;
 pub(crate) struct Distributed {
     /// The analysed net. Nodes that the test does not cover have no jobs in it.
     pub(crate) net: Net,
-    /// Why a node is not covered.
+    /// By node: why it is not covered.
     refused: Vec<Option<String>>,
-    /// Whether a node has a table or a flow.
-    concerned: Vec<bool>,
-    /// Why a flow is not covered; such flows have no place in `net`.
-    open: Vec<Option<String>>,
-    /// Indices in `net` of the flows that are.
-    places: Vec<Option<usize>>,
-    found: Found,
-    /// Whether a node, with all nodes that flows connect it to, passes.
+    /// By node: whether it has a table or a flow.
+    has_messages: Vec<bool>,
+    /// By flow: why it is not covered.
+    uncovered: Vec<Option<String>>,
+    /// By flow: its index in `net`, if it is covered.
+    flow_index: Vec<Option<usize>>,
+    found: SystemBounds,
+    /// By node: whether it passes, with all nodes that flows connect it to.
     proven: Vec<bool>,
 }
 
 impl Distributed {
-    /// `None` where no node has a table or a flow. The figure `margin_ns` only where `margins`.
+    /// `None` if no node has a table or a flow. The figure `margin_ns` is computed only if `margins`.
     pub(crate) fn new(system: &System, margins: bool) -> Option<Self> {
         Distributed::by(system, margins, &mut |_, below| below.analyse())
     }
 
-    /// The same where `supply` says how the demand of a node's jobs is met.
+    /// [`Distributed::new`] with `supply` in place of [`EdfBelowTable::analyse`]. It gets the index of the node.
     pub(crate) fn by(
         system: &System,
         margins: bool,
         supply: &mut dyn FnMut(usize, &EdfBelowTable) -> Supply,
     ) -> Option<Self> {
-        let concerned: Vec<bool> = (0..system.nodes.len()).map(|i| concerns(system, NodeId(i as u32))).collect();
-        if !concerned.contains(&true) {
+        let has_messages: Vec<bool> =
+            (0..system.nodes.len()).map(|i| handles_messages(system, NodeId(i as u32))).collect();
+        if !has_messages.contains(&true) {
             return None;
         }
         let refused: Vec<Option<String>> = (0..system.nodes.len())
-            .map(|i| concerned[i].then(|| refusal(system, NodeId(i as u32))).flatten())
+            .map(|i| has_messages[i].then(|| refusal(system, NodeId(i as u32))).flatten())
             .collect();
         let mut net = nodes(system, &refused);
-        let (mut open, mut places) = (Vec::new(), Vec::new());
+        let (mut uncovered, mut flow_index) = (Vec::new(), Vec::new());
         for flow in &system.flows {
             match route(system, &refused, flow) {
                 Ok(route) => {
-                    places.push(Some(net.flows.len()));
+                    flow_index.push(Some(net.flows.len()));
                     net.flows.push(route);
-                    open.push(None);
+                    uncovered.push(None);
                 }
                 Err(why) => {
-                    places.push(None);
-                    open.push(Some(why));
+                    flow_index.push(None);
+                    uncovered.push(Some(why));
                 }
             }
         }
         let found = analyse_by(&net, margins, supply);
-        let mut distributed = Distributed { net, refused, concerned, open, places, found, proven: Vec::new() };
+        let mut distributed =
+            Distributed { net, refused, has_messages, uncovered, flow_index, found, proven: Vec::new() };
         distributed.proven = distributed.prove(system);
         Some(distributed)
     }
 
     /// The first flow that is not covered, and why.
-    pub(crate) fn first_open(&self) -> Option<(usize, String)> {
-        self.open.iter().enumerate().find_map(|(flow, why)| Some((flow, why.clone()?)))
+    pub(crate) fn first_uncovered(&self) -> Option<(usize, String)> {
+        self.uncovered.iter().enumerate().find_map(|(flow, why)| Some((flow, why.clone()?)))
     }
 
     /// The longest time from the arrival of a node's job of synchronisation until its requests have left, in ns of
@@ -101,16 +103,16 @@ impl Distributed {
     }
 
     pub(crate) fn covers(&self, node: NodeId) -> bool {
-        self.concerned[node.index()] && self.refused[node.index()].is_none()
+        self.has_messages[node.index()] && self.refused[node.index()].is_none()
     }
 
-    /// The largest set of nodes that pass, with all flows that visit them, in themselves.
+    /// The largest set of nodes that pass by themselves and whose flows are bounded and visit only nodes of the set.
     fn prove(&self, system: &System) -> Vec<bool> {
         let met = |i: usize| matches!(self.found.nodes[i].supply, Supply::Met { .. });
         let mut proven: Vec<bool> = (0..system.nodes.len()).map(|i| self.refused[i].is_none() && met(i)).collect();
         loop {
             let mut changed = false;
-            for (flow, place) in system.flows.iter().zip(&self.places) {
+            for (flow, place) in system.flows.iter().zip(&self.flow_index) {
                 let bounded = place.is_some_and(|at| matches!(self.found.flows[at], FlowBound::Bounded(_)));
                 if bounded && flow.hops().all(|node| proven[node.index()]) {
                     continue;
@@ -154,7 +156,7 @@ impl Distributed {
                     Verdict::NotProven { why }
                 }
             },
-            Supply::Met { .. } => Verdict::NotProven { why: self.shaky(system, node) },
+            Supply::Met { .. } => Verdict::NotProven { why: self.why_unproven(system, node) },
             Supply::Exceeded { t, demand } => {
                 figures.insert("interval_ns".to_owned(), json!(t));
                 figures.insert("demand_ns".to_owned(), json!(demand));
@@ -172,7 +174,7 @@ impl Distributed {
         if let Supply::Met { horizon } = bound.supply {
             figures.insert("horizon_ns".to_owned(), json!(horizon));
         }
-        figures.insert("flows".to_owned(), self.hops(system, node));
+        figures.insert("flows".to_owned(), self.hop_figures(system, node));
         let answer = if self.proven[i] { Answer::Yes } else { Answer::Unknown };
         let tasks = system.tasks_of(node).map(|(id, task)| TaskReport {
             id,
@@ -203,8 +205,8 @@ impl Distributed {
             (Some(false), Some(density)) => format!("{published}: its density is {}", percent(density)),
             _ => format!("{published}: some message is received after its deadline, or not at all"),
         };
-        let covered: Vec<&Flow> =
-            system.flows.iter().zip(&self.places).filter(|(_, place)| place.is_some()).map(|(flow, _)| flow).collect();
+        let covered = system.flows.iter().zip(&self.flow_index).filter(|(_, index)| index.is_some());
+        let covered: Vec<&Flow> = covered.map(|(flow, _)| flow).collect();
         let hop = |hop: &paper::PaperHop| {
             // Fits 64 bits but for deadlines of centuries.
             let windows: Vec<Option<i64>> =
@@ -230,10 +232,10 @@ impl Distributed {
 
     fn flow(&self, system: &System, i: usize, flow: &Flow) -> TestReport {
         let mut figures = Map::new();
-        let bound = self.places[i].map(|at| &self.found.flows[at]);
-        let verdict = match (bound, &self.open[i]) {
+        let bound = self.flow_index[i].map(|at| &self.found.flows[at]);
+        let verdict = match (bound, &self.uncovered[i]) {
             (_, Some(why)) => Verdict::NotProven { why: why.clone() },
-            (Some(FlowBound::Open(refusal)), _) => Verdict::NotProven { why: words(system, flow, refusal) },
+            (Some(FlowBound::Open(refusal)), _) => Verdict::NotProven { why: refusal_text(system, flow, refusal) },
             (Some(FlowBound::Bounded(bounds)), _) => {
                 figures.insert("end_to_end_ns".to_owned(), json!(bounds.last().map(|hop| hop.due.1)));
                 figures.insert("binding".to_owned(), self.tightest_hop(system, flow, i, bounds));
@@ -269,7 +271,7 @@ impl Distributed {
     /// The hop of a flow with the least time between the latest release and the earliest deadline
     /// of its job.
     fn tightest_hop(&self, system: &System, flow: &Flow, i: usize, bounds: &[HopBound]) -> Value {
-        let Some(route) = self.places[i].map(|at| &self.net.flows[at]) else { return Value::Null };
+        let Some(route) = self.flow_index[i].map(|at| &self.net.flows[at]) else { return Value::Null };
         let pairs = route.hops.iter().zip(bounds).enumerate();
         let tightest = pairs.min_by_key(|(_, (hop, bound))| bound.window.saturating_sub(hop.c));
         let Some((h, (hop, bound))) = tightest else { return Value::Null };
@@ -294,7 +296,7 @@ impl Distributed {
         };
         let Some(tightest) = tightest(&self.net, i, &self.found.flows, exceeded) else { return };
         let mut names: Vec<String> = system.tasks_of(node).map(|(_, task)| task.name.clone()).collect();
-        for (flow, place) in system.flows.iter().zip(&self.places) {
+        for (flow, place) in system.flows.iter().zip(&self.flow_index) {
             let Some(at) = *place else { continue };
             if matches!(self.found.flows[at], FlowBound::Bounded(_)) {
                 let here = self.net.flows[at].hops.iter().enumerate().filter(|(_, hop)| hop.node == i);
@@ -326,9 +328,9 @@ impl Distributed {
     }
 
     /// Hops on a node, as figures.
-    fn hops(&self, system: &System, node: NodeId) -> Value {
+    fn hop_figures(&self, system: &System, node: NodeId) -> Value {
         let mut hops = Vec::new();
-        for (flow, place) in system.flows.iter().zip(&self.places) {
+        for (flow, place) in system.flows.iter().zip(&self.flow_index) {
             let Some(at) = *place else { continue };
             for (h, hop) in self.net.flows[at].hops.iter().enumerate().filter(|(_, hop)| hop.node == node.index()) {
                 let bound = match &self.found.flows[at] {
@@ -354,11 +356,11 @@ impl Distributed {
             .flows
             .iter()
             .flat_map(move |flow| flow.hops.iter().filter(move |hop| hop.node == node).map(|hop| (hop.c, flow.t)));
-        self.own(node).chain(hops).chain(interrupts::loads(&self.net, node))
+        self.local_loads(node).chain(hops).chain(interrupts::loads(&self.net, node))
     }
 
-    /// (C, T) of the table, of what is taken, of time synchronisation and of the local tasks.
-    fn own(&self, node: usize) -> impl Iterator<Item = (u64, u64)> + Clone {
+    /// (C, T) of the table, of ticks and ordinary threads, of time synchronisation and of the local tasks.
+    fn local_loads(&self, node: usize) -> impl Iterator<Item = (u64, u64)> + Clone {
         let station = &self.net.nodes[node];
         let table = station.receive.into_iter().chain(station.send).map(|task| (task.c, task.t));
         let taken = station.tick.into_iter().chain(station.ordinary).map(|tick| (tick.c, tick.t));
@@ -374,11 +376,11 @@ impl Distributed {
     }
 
     /// Why a node whose own jobs fit is not proven.
-    fn shaky(&self, system: &System, node: NodeId) -> String {
+    fn why_unproven(&self, system: &System, node: NodeId) -> String {
         let visits = |flow: &&Flow| flow.hops().any(|hop| hop == node);
         let unbounded = |flow: &Flow| {
             let at = system.flows.iter().position(|other| other.name == flow.name)?;
-            let bounded = self.places[at].is_some_and(|at| matches!(self.found.flows[at], FlowBound::Bounded(_)));
+            let bounded = self.flow_index[at].is_some_and(|at| matches!(self.found.flows[at], FlowBound::Bounded(_)));
             (!bounded).then(|| format!("rests on flow \"{}\", which has no bound", flow.name))
         };
         if let Some(why) = system.flows.iter().filter(visits).find_map(unbounded) {
@@ -401,13 +403,16 @@ impl Distributed {
 }
 
 /// Whether a node has a table or a flow.
-fn concerns(system: &System, node: NodeId) -> bool {
+fn handles_messages(system: &System, node: NodeId) -> bool {
     let spec = &system.nodes[node.index()];
     spec.receive.is_some() || spec.send.is_some() || system.flows.iter().any(|flow| flow.path.contains(&node))
 }
 
-/// Whether a node's jobs run to completion, or why the test does not cover it.
-fn level(system: &System, spec: &NodeSpec) -> Result<bool, String> {
+/// Whether a node's jobs run to completion.
+///
+/// # Errors
+/// Why the test does not cover the strategy of the node.
+fn runs_to_completion(system: &System, spec: &NodeSpec) -> Result<bool, String> {
     let strategy = system.strategy(spec.strategy);
     match strategy.levels.as_slice() {
         [level] if level.discipline == Discipline::Deadline && matches!(level.filter, Filter::Rest) => {
@@ -420,6 +425,7 @@ fn level(system: &System, spec: &NodeSpec) -> Result<bool, String> {
     }
 }
 
+/// Why the test does not cover a node.
 fn refusal(system: &System, node: NodeId) -> Option<String> {
     let spec = &system.nodes[node.index()];
     if spec.arrivals == MessageArrivals::Cyclic {
@@ -428,7 +434,7 @@ fn refusal(system: &System, node: NodeId) -> Option<String> {
     if spec.cpus != 1 {
         return Some(format!("partial-edf needs one CPU, here are {}", spec.cpus));
     }
-    if let Err(why) = level(system, spec) {
+    if let Err(why) = runs_to_completion(system, spec) {
         return Some(why);
     }
     if system.modes.iter().any(|mode| mode.node == node && mode.strategy != spec.strategy) {
@@ -460,8 +466,8 @@ fn refusal(system: &System, node: NodeId) -> Option<String> {
 }
 
 /// The index of each flow of the System in the net.
-pub(super) fn route_places(distributed: &Distributed) -> Vec<Option<usize>> {
-    distributed.places.clone()
+pub(super) fn flow_indices(distributed: &Distributed) -> Vec<Option<usize>> {
+    distributed.flow_index.clone()
 }
 
 /// Costs of the switches and the release of a job on a node.
@@ -469,7 +475,7 @@ pub(super) fn fixed_cost(spec: &NodeSpec) -> u64 {
     charged(spec, Span::ZERO)
 }
 
-/// C with the costs of a job's switches and release: its own start, and the resumption that it
+/// C in ns with the costs of a job's switches and release: its own start, and the resumption that it
 /// causes.
 fn charged(spec: &NodeSpec, c: Span) -> u64 {
     let Some(costs) = spec.costs else { return c.as_ns() };
@@ -511,7 +517,7 @@ fn nodes(system: &System, refused: &[Option<String>]) -> Net {
             ordinary: spec.costs.filter(|costs| !costs.ordinary.is_zero()).map(ordinary),
             latency: spec.costs.map_or(0, |costs| costs.latency.as_ns()),
             locals: system.tasks_of(NodeId(i as u32)).map(local).collect(),
-            to_completion: level(system, spec).unwrap_or(false),
+            to_completion: runs_to_completion(system, spec).unwrap_or(false),
         }
     };
     // Every node's job of synchronisation is charged what costs most.
@@ -594,7 +600,7 @@ fn route(system: &System, refused: &[Option<String>], flow: &Flow) -> Result<Rou
 }
 
 /// Why a flow is not bounded.
-fn words(system: &System, flow: &Flow, refusal: &Refusal) -> String {
+fn refusal_text(system: &System, flow: &Flow, refusal: &Refusal) -> String {
     let node = |hop: usize| flow.hops().nth(hop).map_or("?", |node| system.nodes[node.index()].name.as_str());
     match *refusal {
         Refusal::NoSend { hop } => format!("node \"{}\" sends its messages and has no sending task", node(hop)),

@@ -21,7 +21,7 @@ use takt_model::flows::room;
 use takt_model::named;
 
 use super::below::{EdfBelowTable, Supply};
-use super::{FlowBound, Found, Net, Route, analyse};
+use super::{FlowBound, Net, Route, SystemBounds, analyse};
 
 /// Analyses that a search may make.
 pub const ANALYSES_MAX: u32 = 1_500;
@@ -78,8 +78,8 @@ fn by_weight(room: u64, weights: &[u64]) -> Vec<u64> {
 /// receiving task.
 #[must_use]
 pub fn needs(net: &Net) -> Vec<Option<Vec<u64>>> {
-    // With deadlines that no wait exceeds. The skews are then for the longest times that can be in
-    // time.
+    // Deadlines are so long that no wait exceeds them. Skews are then those of the longest times that
+    // can still be in time.
     let mut easy = net.clone();
     for flow in &mut easy.flows {
         let wide = flow.d.saturating_mul(4);
@@ -139,26 +139,25 @@ fn shares(room: u64, flow: &Route, choice: Choice, needs: Option<&[u64]>) -> Vec
 /// the sum of margins; more is better.
 type Score = (i64, i128, i128);
 
-fn score(net: &Net, found: &Found) -> Score {
+fn score(net: &Net, found: &SystemBounds) -> Score {
     let open = found.flows.iter().filter(|flow| matches!(flow, FlowBound::Open(_))).count() as i64;
     let margins: Vec<i128> = (0..net.nodes.len()).filter_map(|node| signed_margin(net, node, found)).collect();
     (-open, margins.iter().copied().min().unwrap_or(0), margins.iter().sum())
 }
 
-/// [`EdfBelowTable::margin`], or how much too much the demand is at worst; `None` where there is nothing to run.
-fn signed_margin(net: &Net, node: usize, found: &Found) -> Option<i128> {
+/// [`EdfBelowTable::margin`] in ns, or minus the excess of the demand at worst. `None` if there is nothing to run.
+fn signed_margin(net: &Net, node: usize, found: &SystemBounds) -> Option<i128> {
     let (Some(jobs), Some(table)) = (super::jobs(net, node, &found.flows), net.table(node, &found.flows)) else {
         return Some(i128::MIN / 1_000);
     };
-    let preemptive = !net.nodes[node].to_completion;
     if jobs.is_empty() {
         return None;
     }
-    let below = |more: u64, less: u64| EdfBelowTable { jobs: &jobs, table: &table, preemptive, more, less };
-    if let Some(margin) = below(0, 0).margin() {
+    let below = EdfBelowTable::new(&jobs, &table, !net.nodes[node].to_completion);
+    if let Some(margin) = below.margin() {
         return Some(i128::from(margin));
     }
-    let fits = |less: u64| matches!(below(0, less).analyse(), Supply::Met { .. });
+    let fits = |omitted_demand: u64| matches!(EdfBelowTable { omitted_demand, ..below }.analyse(), Supply::Met { .. });
     let mut most = 1u64;
     while !fits(most) {
         most = match most.checked_mul(2) {

@@ -28,12 +28,12 @@ pub const WINDOWS_MAX: u64 = 100_000;
 pub struct Source {
     /// G: least distance at the sender's grid.
     pub gap: u64,
-    /// J: how much the way from the grid to the buffer varies.
-    pub way: u64,
+    /// J: how much the time from the grid to the buffer varies.
+    pub gap_jitter: u64,
     /// T: least distance of the jobs that send them.
     pub period: u64,
-    /// H: how much the way from the arrival of such a job to the buffer varies.
-    pub age: u64,
+    /// H: how much the time from the arrival of such a job to the buffer varies.
+    pub period_jitter: u64,
 }
 
 /// A receiving task.
@@ -51,8 +51,8 @@ impl Source {
     /// The most messages in a half-open window of length `window`; `None` above `u64`.
     #[must_use]
     pub fn arrivals(&self, window: u64) -> Option<u64> {
-        let sent = window.checked_add(self.way)?.div_ceil(self.gap);
-        let made = window.checked_add(self.age)?.div_ceil(self.period);
+        let sent = window.checked_add(self.gap_jitter)?.div_ceil(self.gap);
+        let made = window.checked_add(self.period_jitter)?.div_ceil(self.period);
         Some(sent.min(made))
     }
 }
@@ -63,8 +63,8 @@ impl Receiver {
         self.period.checked_mul(q)?.checked_add(self.late)
     }
 
-    /// E: how many jobs more a message may wait for because earlier ones used the budget up; `None`
-    /// where that has no bound within the limits.
+    /// E: for how many more jobs a message may wait, because earlier messages used the budget up. `None` if no bound
+    /// is found within [`WINDOWS_MAX`] windows.
     #[must_use]
     pub fn wait(&self, sources: &[Source]) -> Option<u64> {
         let Some(most) = self.most else { return Some(0) };
@@ -83,7 +83,8 @@ impl Receiver {
         None
     }
 
-    /// k: the most messages of a source that one job takes, where messages wait for up to `wait` jobs more.
+    /// k: the most messages of a source that one job takes, if messages wait for up to `wait` more jobs. `None` above
+    /// `u64`.
     #[must_use]
     pub fn messages(&self, source: &Source, wait: u64) -> Option<u64> {
         let arrived = source.arrivals(self.window(wait.checked_add(1)?)?)?;
@@ -95,8 +96,8 @@ impl Receiver {
 mod tests {
     use super::*;
 
-    fn source(gap: u64, way: u64) -> Source {
-        Source { gap, way, period: gap, age: u64::MAX / 2 }
+    fn source(gap: u64, gap_jitter: u64) -> Source {
+        Source { gap, gap_jitter, period: gap, period_jitter: u64::MAX / 2 }
     }
 
     #[test]
@@ -106,7 +107,7 @@ mod tests {
         assert_eq!(receiver.messages(&source(5, 0), 0), Some(2));
         assert_eq!(receiver.messages(&source(5, 1), 0), Some(3));
         assert_eq!(receiver.messages(&source(3, 0), 0), Some(4));
-        let slow = Source { gap: 1, way: 0, period: 8, age: 7 };
+        let slow = Source { gap: 1, gap_jitter: 0, period: 8, period_jitter: 7 };
         assert_eq!(receiver.messages(&slow, 0), Some(3));
     }
 
@@ -114,7 +115,7 @@ mod tests {
     fn leftovers_wait_and_drain() {
         let receiver = Receiver { period: 10, late: 0, most: Some(2) };
         // Six at once, then one a window.
-        let burst = Source { gap: 1, way: 5, period: 10, age: 50 };
+        let burst = Source { gap: 1, gap_jitter: 5, period: 10, period_jitter: 50 };
         assert_eq!(burst.arrivals(10), Some(6));
         assert_eq!(receiver.wait(&[burst]), Some(2));
         assert_eq!(receiver.messages(&burst, 2), Some(2));

@@ -40,7 +40,7 @@
 //!   t > L gives a violation at t - L. Let v = u - L. We have h(t) + β + rbf(u) > u and h(t) - h(t -
 //!   L) <= sum of ceil((L + Y_i) / T_i) C_i. Also rbf(u) <= rbf(L) + rbf(v), since only the first
 //!   of two parts of a window is longer by lateness. Together h(t - L) + rbf(v) > v (and the same
-//!   with [`EdfBelowTable::less`] on both sides);
+//!   with [`EdfBelowTable::omitted_demand`] on both sides);
 //! - (sum of U_i max(0, T_i + Y_i - D_i) + sum of table C (1 + L / T) + max β) / (1 - U), from the condition at u = t.
 
 use std::cmp::Ordering;
@@ -87,10 +87,17 @@ pub struct EdfBelowTable<'a> {
     pub table: &'a [TableJob],
     /// Whether a more urgent EDF job interrupts a running one; the table always does.
     pub preemptive: bool,
-    /// More blocking, of every job.
-    pub more: u64,
-    /// Demand that is left out of every interval: by how much a system that does not fit does not.
-    pub less: u64,
+    /// Blocking of every job in addition to its own, in ns.
+    pub extra_blocking: u64,
+    /// Demand that is left out of every interval, in ns. The least value that fits tells how far a system is from it.
+    pub omitted_demand: u64,
+}
+
+impl<'a> EdfBelowTable<'a> {
+    /// The jobs and the table as they are.
+    pub(super) const fn new(jobs: &'a [Job], table: &'a [TableJob], preemptive: bool) -> Self {
+        EdfBelowTable { jobs, table, preemptive, extra_blocking: 0, omitted_demand: 0 }
+    }
 }
 
 /// The result of the analysis.
@@ -154,19 +161,18 @@ impl EdfBelowTable<'_> {
     pub(crate) fn blocking(&self, t: u64) -> Option<u64> {
         let section = self.jobs.iter().filter(|job| job.d <= t).map(|job| job.blocked).max().unwrap_or(0);
         let whole = self.jobs.iter().filter(|job| !self.preemptive && job.span > t).map(|job| job.c).max().unwrap_or(0);
-        section.checked_add(whole)?.checked_add(self.more)
+        section.checked_add(whole)?.checked_add(self.extra_blocking)
     }
 
     /// The largest β.
     fn blocking_max(&self) -> Option<u64> {
         let section = self.jobs.iter().map(|job| job.blocked).max().unwrap_or(0);
         let whole = self.jobs.iter().filter(|_| !self.preemptive).map(|job| job.c).max().unwrap_or(0);
-        section.checked_add(whole)?.checked_add(self.more)
+        section.checked_add(whole)?.checked_add(self.extra_blocking)
     }
 
-    /// The longest time without an instant at which no work is pending. So under any order that keeps the CPU
-    /// busy, each job is done that long after its release. `None`: it is not below `limit`, or not found within the
-    /// limits.
+    /// The longest busy period in ns: under any order that keeps the CPU busy, each job is done that long after its
+    /// release. `None` if it is not below `limit`, or not found within the limits.
     ///
     /// Releases in u time units have their deadlines in less than u + span - D, so there are at most ceil((u +
     /// span - D + Y) / T) of them.
@@ -200,7 +206,7 @@ impl EdfBelowTable<'_> {
         loop {
             *terms_left = terms_left.checked_sub(3 * self.jobs.len() as u64)?;
             let Some(t) = self.deadline_below(below) else { return Some(Supply::Met { horizon }) };
-            let demand = self.h(t)?.checked_add(self.blocking(t)?)?.saturating_sub(self.less);
+            let demand = self.h(t)?.checked_add(self.blocking(t)?)?.saturating_sub(self.omitted_demand);
             // F(t), or the proof that it exceeds t.
             let mut u = demand;
             loop {
@@ -220,9 +226,10 @@ impl EdfBelowTable<'_> {
         }
     }
 
-    /// F(t): by when what is due within t is done at the latest, by less than twice t where that is not in time.
+    /// F(t): when the work that is due within t is done at the latest. The search stops above 2 t, so a larger result
+    /// is a lower bound.
     pub(crate) fn done(&self, t: u64, terms_left: &mut u64) -> Option<u64> {
-        let demand = self.h(t)?.checked_add(self.blocking(t)?)?.saturating_sub(self.less);
+        let demand = self.h(t)?.checked_add(self.blocking(t)?)?.saturating_sub(self.omitted_demand);
         let mut u = demand;
         loop {
             *terms_left = terms_left.checked_sub(self.table.len() as u64 + 1)?;
@@ -234,7 +241,8 @@ impl EdfBelowTable<'_> {
         }
     }
 
-    /// The deadline t with the least t - F(t) up to where the proof looks and every first deadline, with F(t).
+    /// The deadline t with the least t - F(t), and F(t). Looks at all deadlines up to the horizon, and at the first
+    /// deadline of each task.
     pub(crate) fn tightest(&self) -> Option<(u64, u64)> {
         let mut terms_left = TERMS_MAX;
         let horizon = self.horizon(&mut terms_left)?.max(self.jobs.iter().map(|job| job.d).max()?);
@@ -297,8 +305,9 @@ impl EdfBelowTable<'_> {
         u64::try_from((sum.checked_mul(1 << BITS)?).div_ceil(idle)).ok()
     }
 
-    /// The least length, if it is below `limit`, in which the CPU does all that can come in it, and `more`. Jobs come
-    /// in a time that is longer by their `wander`. This takes at most a tenth of the terms.
+    /// The least length in which the CPU does `more` and all work that can come in it. A task can have as many jobs in
+    /// it as in a time that is longer by its `wander`. `None` if the length is not below `limit`, or a tenth of the
+    /// terms does not suffice.
     fn least_length(
         &self,
         more: u64,
@@ -323,13 +332,13 @@ impl EdfBelowTable<'_> {
         None
     }
 
-    /// The most by which every job could be blocked besides and still be in time: how far the
-    /// supply is above the demand. `None` where it is not, or without jobs.
+    /// The most by which every job could be blocked in addition and still be in time, in ns. `None` if some job may be
+    /// late, or there are no jobs.
     #[must_use]
     pub fn margin(&self) -> Option<u64> {
         let fits = |more: u64| {
-            let total = self.more.checked_add(more);
-            total.is_some_and(|more| matches!(EdfBelowTable { more, ..*self }.analyse(), Supply::Met { .. }))
+            let Some(extra_blocking) = self.extra_blocking.checked_add(more) else { return false };
+            matches!(EdfBelowTable { extra_blocking, ..*self }.analyse(), Supply::Met { .. })
         };
         let mut most = self.jobs.iter().map(|job| job.d).min()?;
         let mut least = 0;

@@ -30,7 +30,7 @@
 
 use super::batch::Source;
 use super::below::EdfBelowTable;
-use super::{FlowBound, Net, Route, Ways, jobs};
+use super::{FixedPoint, FlowBound, Net, Route, jobs};
 
 /// A way of messages of synchronisation, from a node to a neighbour; times in ns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,8 +50,7 @@ impl Net {
     fn sync_response(&self, node: usize, flows: &[FlowBound]) -> Option<u64> {
         let period = self.drift.most(self.sync?.t)?;
         let (jobs, table) = (jobs(self, node, flows)?, self.table(node, flows)?);
-        let preemptive = !self.nodes[node].to_completion;
-        let below = EdfBelowTable { jobs: &jobs, table: &table, preemptive, more: 0, less: 0 };
+        let below = EdfBelowTable::new(&jobs, &table, !self.nodes[node].to_completion);
         let busy = below.busy_period_of_releases(period).and_then(|busy| busy.checked_add(self.latency(node)?));
         Some(busy.map_or(period, |busy| busy.min(period)))
     }
@@ -111,15 +110,15 @@ impl Net {
     }
 }
 
-impl Ways<'_> {
-    /// How messages of synchronisation arrive at a node. `None`: an exchange of the node has no bound.
+impl FixedPoint<'_> {
+    /// The sources of messages of synchronisation at a node. `None`: an exchange of the node has no bound.
     pub(super) fn exchanges(&self, node: usize, flows: &[FlowBound]) -> Option<Vec<Source>> {
         let net = self.net;
         let Some(sync) = net.sync else { return Some(Vec::new()) };
         let period = net.drift.least(sync.t).max(1);
         let source = |latest: u64, soonest: u64| {
-            let age = latest.saturating_sub(soonest).max(period);
-            Source { gap: period, way: age, period, age }
+            let jitter = latest.saturating_sub(soonest).max(period);
+            Source { gap: period, gap_jitter: jitter, period, period_jitter: jitter }
         };
         let own = net.sync_request(node, flows);
         let mut sources = Vec::new();
@@ -141,9 +140,9 @@ impl Ways<'_> {
         Some(sources)
     }
 
-    /// A way on which messages of synchronisation may take any time, so that the left-overs of this node have no
-    /// bound. It is one of the node itself, or of a node whose left-overs have none for this reason.
-    pub(super) fn endless_way(&self, node: usize) -> Option<SyncWay> {
+    /// A way on which messages of synchronisation have no bound, so that the left-overs of this node have none. It is a
+    /// way of the node itself, or of a node whose left-overs have no bound for the same reason.
+    pub(super) fn unbounded_way(&self, node: usize) -> Option<SyncWay> {
         let net = self.net;
         let takes_any_time = |way: &SyncWay| {
             net.nodes[way.from].send.is_some() && (way.delay.is_none() || net.sync_sending(way.from).is_none())
@@ -156,7 +155,7 @@ impl Ways<'_> {
                     return Some(*way);
                 }
                 let other = if way.from == here { way.to } else { way.from };
-                if self.endless[other] && !near.contains(&other) {
+                if self.unbounded[other] && !near.contains(&other) {
                     near.push(other);
                 }
             }
@@ -183,7 +182,7 @@ mod tests {
 
     /// The most requests, and the most answers, that come to node 1 at once.
     fn at_once(net: &Net) -> Option<Vec<u64>> {
-        let mut ways = Ways::new(net);
+        let mut ways = FixedPoint::new(net);
         let flows = ways.bound_flows();
         ways.exchanges(1, &flows)?.iter().map(|source| source.arrivals(1)).collect()
     }

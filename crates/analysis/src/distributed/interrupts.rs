@@ -21,7 +21,7 @@
 //! left-overs. This is the holistic analysis of K. Tindell, J. Clark (1994), with EDF below.
 
 use super::below::TableJob;
-use super::{FlowBound, Net, least_way};
+use super::{FlowBound, Net, least_transit};
 
 /// The interrupts of a node as jobs of its table. Each bounded flow and hop there has an entry for
 /// messages that arrive, and one for messages that leave. `None`: times exceed 64-bit nanoseconds.
@@ -33,9 +33,9 @@ pub(super) fn load(net: &Net, node: usize, flows: &[FlowBound]) -> Option<Vec<Ta
         let FlowBound::Bounded(bounds) = bound else { continue };
         let here = flow.hops.iter().zip(bounds).enumerate().filter(|(_, (hop, _))| hop.node == node);
         for (h, (_, bound)) in here {
-            jobs.extend(bound.source.map(|source| TableJob { c, t: source.period, late: source.age }));
+            jobs.extend(bound.source.map(|source| TableJob { c, t: source.period, late: source.period_jitter }));
             if h + 1 < flow.hops.len() {
-                let late = bound.due.1.saturating_sub(least_way(flow, h));
+                let late = bound.due.1.saturating_sub(least_transit(flow, h));
                 jobs.push(TableJob { c, t: net.drift.least(flow.t).max(1), late });
             }
         }
@@ -56,7 +56,7 @@ pub(super) fn loads(net: &Net, node: usize) -> impl Iterator<Item = (u64, u64)> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AnalysedNode, Found, Hop, Refusal, Route, analyse};
+    use super::super::{AnalysedNode, Hop, Refusal, Route, SystemBounds, analyse};
     use super::*;
 
     /// A flow over two nodes that messages interrupt for 2 each, with delays from 0 to 5.
@@ -81,7 +81,7 @@ mod tests {
         // Five jobs of the first node may end at once: their interrupts take 10, in which no more end.
         // So a message arrives up to 55 late, and seven interrupts of 2 follow each other there.
         let net = two(10, 40);
-        let Found { nodes, flows } = analyse(&net, false);
+        let SystemBounds { nodes, flows } = analyse(&net, false);
         assert_eq!(net.response(0, &flows), Some(10));
         assert_eq!(net.response(1, &flows), Some(14));
         let FlowBound::Bounded(bounds) = &flows[0] else { panic!("{flows:?}") };

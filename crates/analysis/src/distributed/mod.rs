@@ -145,7 +145,7 @@ pub struct Local {
     pub blocked: u64,
 }
 
-/// A node.
+/// A node; times in ns by its clock.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AnalysedNode {
     /// The receiving task.
@@ -154,12 +154,12 @@ pub struct AnalysedNode {
     pub send: Option<Transport>,
     /// On a node with interrupts: the time of the interrupt of a message, at its arrival and at its send.
     pub interrupt: Option<u64>,
-    /// The scheduler's tick, where it costs anything.
+    /// The scheduler's tick and interrupts, if they cost anything.
     pub tick: Option<Tick>,
     /// Time of ordinary threads, anywhere in each of their periods.
     pub ordinary: Option<Tick>,
     /// Λ: how late a timer releases a job at most, after hop 0's arrivals and table tasks'
-    /// multiples; of local tasks it is part of their jitter.
+    /// multiples. The jitter of local tasks includes it.
     pub latency: u64,
     /// Tasks that stay here.
     pub locals: Vec<Local>,
@@ -176,7 +176,7 @@ pub struct Hop {
     pub c: u64,
     /// D_h: its relative deadline, from that of the hop before.
     pub d: u64,
-    /// δ-: least delay of the network from the node before; of no matter on hop 0.
+    /// δ-: least delay of the network from the node before; not used on hop 0.
     pub delay_min: u64,
     /// δ+: most delay.
     pub delay_max: u64,
@@ -195,7 +195,7 @@ pub struct Route {
     pub hops: Vec<Hop>,
 }
 
-/// Messages of time synchronisation at every node that flows connect to others.
+/// Time synchronisation at every node that flows connect to others; times in ns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sync {
     /// Period of a node's exchanges.
@@ -213,7 +213,7 @@ pub struct Net {
     pub flows: Vec<Route>,
     /// How clocks drift.
     pub drift: Drift,
-    /// ε: how far a carried deadline is off.
+    /// ε: the largest error of a deadline that is converted to another clock, in ns.
     pub error: u64,
     /// Time synchronisation.
     pub sync: Option<Sync>,
@@ -221,7 +221,7 @@ pub struct Net {
     pub sync_ways: Vec<SyncWay>,
 }
 
-/// Bounds of a hop.
+/// Bounds of a hop; times in ns of true time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct HopBound {
     /// k: messages of the flow that one receiving job takes at most; `None` on hop 0.
@@ -241,9 +241,9 @@ pub struct HopBound {
 /// Bounds of a flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FlowBound {
-    /// Its hops, if every node on its way passes.
+    /// Its hops. The bounds hold if every node on its path passes.
     Bounded(Vec<HopBound>),
-    /// Nothing: why.
+    /// The reason why it has no bound.
     Open(Refusal),
 }
 
@@ -313,39 +313,39 @@ pub enum Refusal {
     Limit,
 }
 
-/// Bounds of a node.
+/// Bounds of a node; times in ns of true time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NodeBound {
     /// Demand against supply; of the flows that are bounded.
     pub supply: Supply,
-    /// How much more every job could be blocked.
+    /// The most by which every job could be blocked in addition. `None` if a job may miss, or if it was not asked for.
     pub margin: Option<u64>,
-    /// Messages that may wait when a receiving job starts, of all sources.
+    /// The most messages that wait when a receiving job starts, of all sources. `None`: no bound.
     pub waiting: Option<u64>,
-    /// Jobs of the receiving task that a message may wait for besides, for left-overs.
+    /// E: jobs of the receiving task that a message may wait for in addition, because of left-overs.
     pub leftover: u64,
-    /// R and the shortest deadline of a table task, where R is longer; in ns of true time. No flow depends on it.
+    /// R and the shortest deadline of a table task, if R is longer. No flow depends on it.
     pub table_late: Option<(u64, u64)>,
 }
 
-/// What [`analyse`] finds.
+/// Bounds of a distributed system, by [`analyse`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Found {
+pub struct SystemBounds {
     /// In the order of the nodes.
     pub nodes: Vec<NodeBound>,
     /// In the order of the flows.
     pub flows: Vec<FlowBound>,
 }
 
-impl Found {
-    /// Whether every deadline is met, local and end to end, and of table tasks.
+impl SystemBounds {
+    /// Whether every deadline is met: of local tasks, of table tasks and end to end.
     #[must_use]
     pub fn schedulable(&self) -> bool {
         self.nodes.iter().all(|node| matches!(node.supply, Supply::Met { .. }) && node.table_late.is_none())
             && self.flows.iter().all(|flow| matches!(flow, FlowBound::Bounded(_)))
     }
 
-    /// The least margin of its nodes; `None` where something is not met, or there is no job.
+    /// The least margin of its nodes, in ns; `None` if some deadline may be missed, or there is no job.
     #[must_use]
     pub fn margin(&self) -> Option<u64> {
         if !self.schedulable() {
@@ -355,16 +355,20 @@ impl Found {
     }
 }
 
-/// Analyses a whole system; margins too, where `margins`.
+/// Analyses a whole system; also the margins of its nodes if `margins`.
 #[must_use]
-pub fn analyse(net: &Net, margins: bool) -> Found {
+pub fn analyse(net: &Net, margins: bool) -> SystemBounds {
     analyse_by(net, margins, &mut |_, below| below.analyse())
 }
 
-/// The same where `supply` says how the demand of a node's jobs is met.
-pub(crate) fn analyse_by(net: &Net, margins: bool, supply: &mut dyn FnMut(usize, &EdfBelowTable) -> Supply) -> Found {
-    let mut ways = Ways::new(net);
-    let flows = ways.bound_flows();
+/// [`analyse`] with `supply` in place of [`EdfBelowTable::analyse`]. It gets the index of the node.
+pub(crate) fn analyse_by(
+    net: &Net,
+    margins: bool,
+    supply: &mut dyn FnMut(usize, &EdfBelowTable) -> Supply,
+) -> SystemBounds {
+    let mut fixed_point = FixedPoint::new(net);
+    let flows = fixed_point.bound_flows();
     let nodes = (0..net.nodes.len())
         .map(|node| {
             let jobs = jobs(net, node, &flows);
@@ -373,17 +377,16 @@ pub(crate) fn analyse_by(net: &Net, margins: bool, supply: &mut dyn FnMut(usize,
                 let undecided = Supply::Undecided;
                 return NodeBound { supply: undecided, margin: None, waiting: None, leftover: 0, table_late: None };
             };
-            let below =
-                EdfBelowTable { jobs: &jobs, table: &table, preemptive: !station.to_completion, more: 0, less: 0 };
+            let below = EdfBelowTable::new(&jobs, &table, !station.to_completion);
             let supply = supply(node, &below);
             let margin = if margins { below.margin() } else { None };
-            let leftover = ways.leftover[node];
-            let response_and_deadline = ways.response[node].zip(net.table_deadline(node));
+            let leftover = fixed_point.leftover[node];
+            let response_and_deadline = fixed_point.response[node].zip(net.table_deadline(node));
             let table_late = response_and_deadline.filter(|(response, deadline)| response > deadline);
-            NodeBound { supply, margin, waiting: ways.waiting(node, &flows), leftover, table_late }
+            NodeBound { supply, margin, waiting: fixed_point.waiting(node, &flows), leftover, table_late }
         })
         .collect();
-    Found { nodes, flows }
+    SystemBounds { nodes, flows }
 }
 
 impl Net {
@@ -443,8 +446,8 @@ impl Net {
         near.len() as u64
     }
 
-    /// Messages of time synchronisation that a sending job of a node may find, ready within a window. At most one
-    /// request and one answer for each neighbour leave with a job, so twice as many and more are enough.
+    /// The most messages of time synchronisation that become ready for a sending job of a node within a window. In each
+    /// period there are a request and an answer for each neighbour.
     fn sync_messages(&self, node: usize, window: u64) -> Option<u64> {
         let Some(sync) = self.sync else { return Some(0) };
         let period = self.drift.least(sync.t).max(1);
@@ -452,37 +455,38 @@ impl Net {
     }
 }
 
-/// The fixed point of left-overs, latest arrivals and responses of interrupts.
-struct Ways<'a> {
+/// The least fixed point of left-overs, latest arrivals and responses of interrupts.
+struct FixedPoint<'a> {
     net: &'a Net,
     /// R of each node's table.
     response: Vec<Option<u64>>,
     /// E of each node.
     leftover: Vec<u64>,
     /// Whether E has no bound.
-    endless: Vec<bool>,
+    unbounded: Vec<bool>,
 }
 
-impl<'a> Ways<'a> {
+impl<'a> FixedPoint<'a> {
     fn new(net: &'a Net) -> Self {
         let response = (0..net.nodes.len()).map(|node| net.response(node, &[])).collect();
-        Ways { net, response, leftover: vec![0; net.nodes.len()], endless: vec![false; net.nodes.len()] }
+        FixedPoint { net, response, leftover: vec![0; net.nodes.len()], unbounded: vec![false; net.nodes.len()] }
     }
 
-    /// All flows, with the left-overs and interrupts that they cause.
+    /// Iterates until nothing changes, and returns the bounds of all flows.
     fn bound_flows(&mut self) -> Vec<FlowBound> {
         for _ in 0..ROUNDS_MAX {
-            let flows: Vec<FlowBound> = self.net.flows.iter().map(|flow| self.flow(flow)).collect();
+            let bound = |flow: &Route| self.bound_hops(flow).map_or_else(FlowBound::Open, FlowBound::Bounded);
+            let flows: Vec<FlowBound> = self.net.flows.iter().map(bound).collect();
             let mut changed = false;
             for node in 0..self.net.nodes.len() {
-                changed |= self.interrupted(node, &flows);
-                if self.net.nodes[node].receive.is_none_or(|receive| receive.most.is_none()) || self.endless[node] {
+                changed |= self.raise_response(node, &flows);
+                if self.net.nodes[node].receive.is_none_or(|receive| receive.most.is_none()) || self.unbounded[node] {
                     continue;
                 }
-                match self.wait(node, &flows) {
+                match self.leftover_bound(node, &flows) {
                     Some(wait) if wait <= self.leftover[node] => {}
                     Some(wait) => (self.leftover[node], changed) = (wait, true),
-                    None => (self.endless[node], changed) = (true, true),
+                    None => (self.unbounded[node], changed) = (true, true),
                 }
             }
             if !changed {
@@ -492,8 +496,8 @@ impl<'a> Ways<'a> {
         self.net.flows.iter().map(|_| FlowBound::Open(Refusal::Limit)).collect()
     }
 
-    /// Raises R of a node with interrupts to what these flows cause. False where it is enough.
-    fn interrupted(&mut self, node: usize, flows: &[FlowBound]) -> bool {
+    /// Raises R of a node with interrupts to what these flows cause. Returns whether it has changed.
+    fn raise_response(&mut self, node: usize, flows: &[FlowBound]) -> bool {
         let (net, Some(before)) = (self.net, self.response[node]) else { return false };
         if net.nodes[node].interrupt.is_none() {
             return false;
@@ -506,7 +510,7 @@ impl<'a> Ways<'a> {
     }
 
     /// E of a node.
-    fn wait(&self, node: usize, flows: &[FlowBound]) -> Option<u64> {
+    fn leftover_bound(&self, node: usize, flows: &[FlowBound]) -> Option<u64> {
         let receiver = receiver(self.net, node, self.response[node]?)?;
         let mut sources: Vec<Source> = sources(self.net, node, flows).collect();
         sources.extend(self.exchanges(node, flows)?);
@@ -521,12 +525,8 @@ impl<'a> Ways<'a> {
         sources.try_fold(0u64, |sum, source| sum.checked_add(source.arrivals(window)?))
     }
 
-    fn flow(&self, flow: &Route) -> FlowBound {
-        self.hops(flow).map_or_else(FlowBound::Open, FlowBound::Bounded)
-    }
-
     /// Steps 1 to 4 of the module's proof, hop by hop.
-    fn hops(&self, flow: &Route) -> Result<Vec<HopBound>, Refusal> {
+    fn bound_hops(&self, flow: &Route) -> Result<Vec<HopBound>, Refusal> {
         let (net, drift) = (self.net, self.net.drift);
         let limit = || Refusal::Limit;
         let mut bounds: Vec<HopBound> = Vec::with_capacity(flow.hops.len());
@@ -538,7 +538,7 @@ impl<'a> Ways<'a> {
                     (release, i128::from(due.0) - i128::from(release), due, None)
                 }
                 Some(before) => {
-                    let left = self.leave(flow, index - 1, before)?;
+                    let left = self.latest_departure(flow, index - 1, before)?;
                     let buffered = left.checked_add(hop.delay_max).ok_or_else(limit)?;
                     let late = self.reception(index, hop.node)?;
                     let release = buffered.checked_add(late).ok_or_else(limit)?;
@@ -552,10 +552,10 @@ impl<'a> Ways<'a> {
                     let low = u64::try_from(i128::from(before.due.0) + shortest)
                         .map_err(|_| Refusal::Window { hop: index, window: shortest - wait })?;
                     let source = Source {
-                        gap: self.grid(flow, index - 1).map(|(least, _)| least).ok_or_else(limit)?,
-                        way: self.way(flow, index).ok_or_else(limit)?,
+                        gap: self.send_gap(flow, index - 1).map(|(least, _)| least).ok_or_else(limit)?,
+                        gap_jitter: self.transit_jitter(flow, index).ok_or_else(limit)?,
                         period: drift.least(flow.t).max(1),
-                        age: buffered - least_way(flow, index).min(buffered),
+                        period_jitter: buffered - least_transit(flow, index).min(buffered),
                     };
                     (release, shortest - wait, (low, high), Some(source))
                 }
@@ -563,7 +563,7 @@ impl<'a> Ways<'a> {
             if window < i128::from(drift.most(hop.c).ok_or_else(limit)?) || window <= 0 {
                 return Err(Refusal::Window { hop: index, window });
             }
-            let in_order = |source: Source| source.way < source.gap && due.1 - due.0 < drift.least(flow.t);
+            let in_order = |source: Source| source.gap_jitter < source.gap && due.1 - due.0 < drift.least(flow.t);
             let ordered = bounds.last().is_none_or(|before| before.ordered) && source.is_none_or(in_order);
             let messages = match (source, self.response[hop.node]) {
                 (Some(source), Some(response)) if net.nodes[hop.node].receive.is_some() => {
@@ -588,15 +588,15 @@ impl<'a> Ways<'a> {
             return Ok(response);
         }
         let receive = net.nodes[node].receive.ok_or(Refusal::NoReceive { hop })?;
-        if self.endless[node] {
+        if self.unbounded[node] {
             let refusal = |way: SyncWay| Refusal::Exchange { from: way.from, to: way.to };
-            return Err(self.endless_way(node).map_or(Refusal::Leftover { hop }, refusal));
+            return Err(self.unbounded_way(node).map_or(Refusal::Leftover { hop }, refusal));
         }
         net.in_buffer(receive.t, self.leftover[node], response).ok_or(Refusal::Limit)
     }
 
     /// The latest instant, after the arrival, at which a hop's message has left.
-    fn leave(&self, flow: &Route, hop: usize, bound: &HopBound) -> Result<u64, Refusal> {
+    fn latest_departure(&self, flow: &Route, hop: usize, bound: &HopBound) -> Result<u64, Refusal> {
         let net = self.net;
         let node = flow.hops[hop].node;
         if net.nodes[node].interrupt.is_some() {
@@ -605,7 +605,7 @@ impl<'a> Ways<'a> {
         }
         let send = net.nodes[node].send.ok_or(Refusal::NoSend { hop })?;
         let response = self.response[node].ok_or(Refusal::Table { hop })?;
-        let (_, gap) = self.grid(flow, hop).ok_or(Refusal::Limit)?;
+        let (_, gap) = self.send_gap(flow, hop).ok_or(Refusal::Limit)?;
         let period = net.drift.least(flow.t);
         if gap > period {
             return Err(Refusal::Gap { hop, gap, period });
@@ -625,9 +625,9 @@ impl<'a> Ways<'a> {
         bound.due.1.checked_add(turn).and_then(|at| at.checked_add(response)).ok_or(Refusal::Limit)
     }
 
-    /// G: least and most true time between the grid points of two messages that leave a hop; 1 ns
-    /// where each message leaves at once.
-    fn grid(&self, flow: &Route, hop: usize) -> Option<(u64, u64)> {
+    /// G: the least and the most true time between the grid points of two messages that leave a hop. 1 ns if each
+    /// message leaves at once.
+    fn send_gap(&self, flow: &Route, hop: usize) -> Option<(u64, u64)> {
         let node = &self.net.nodes[flow.hops[hop].node];
         if node.interrupt.is_some() {
             // Nothing keeps messages apart.
@@ -638,15 +638,16 @@ impl<'a> Ways<'a> {
         Some((self.net.drift.least(gap).max(1), self.net.drift.most(gap)?))
     }
 
-    /// J at a hop.
-    fn way(&self, flow: &Route, hop: usize) -> Option<u64> {
+    /// J: how much the time from the sender's grid to the buffer of a hop's node varies.
+    fn transit_jitter(&self, flow: &Route, hop: usize) -> Option<u64> {
         let (before, here) = (&flow.hops[hop - 1], &flow.hops[hop]);
         self.response[before.node]?.checked_add(here.delay_max)?.checked_sub(here.delay_min)
     }
 }
 
-/// The least time from the arrival of an instance to the arrival of its message at a hop: that of the network.
-fn least_way(flow: &Route, hop: usize) -> u64 {
+/// The least time from the arrival of an instance to the arrival of its message at a hop: the least delays of the
+/// network.
+fn least_transit(flow: &Route, hop: usize) -> u64 {
     flow.hops[1..=hop].iter().fold(0u64, |sum, hop| sum.saturating_add(hop.delay_min))
 }
 
@@ -665,25 +666,24 @@ fn sources<'a>(net: &'a Net, node: usize, flows: &'a [FlowBound]) -> impl Iterat
     hops.filter(move |(hop, _)| hop.node == node).filter_map(|(_, bound)| bound.source)
 }
 
-/// The deadline of a node with the least time to spare.
+/// The deadline of a node with the least time to spare. Times are in ns of true time, from the start of a busy window.
 pub(crate) struct TightestDeadline {
-    /// t: due within this.
+    /// t: the deadline.
     pub(crate) t: u64,
-    /// By when it is done; more than t: not in time.
+    /// When the work that is due by t is done. More than t: too late.
     pub(crate) done: u64,
-    /// Per local task, hop and synchronisation: jobs and their work.
+    /// Per local task, hop and synchronisation: the number of jobs that are due by t, and their work.
     pub(crate) jobs: Vec<(u64, u64)>,
-    /// The same of the table.
+    /// The same for table jobs before `done`.
     pub(crate) table: Vec<(u64, u64)>,
     /// Blocking, once per busy window.
     pub(crate) blocking: u64,
 }
 
-/// Looks for it; at `t` where that is given. `None` where there is none, or a limit was reached.
+/// Looks for the tightest deadline of a node, or takes `t`. `None` if there is no deadline, or a limit was reached.
 pub(crate) fn tightest(net: &Net, node: usize, flows: &[FlowBound], t: Option<u64>) -> Option<TightestDeadline> {
     let (jobs, table) = (jobs(net, node, flows)?, net.table(node, flows)?);
-    let preemptive = !net.nodes[node].to_completion;
-    let below = EdfBelowTable { jobs: &jobs, table: &table, preemptive, more: 0, less: 0 };
+    let below = EdfBelowTable::new(&jobs, &table, !net.nodes[node].to_completion);
     let (t, done) = match t {
         Some(t) => (t, below.done(t, &mut { below::TERMS_MAX })?),
         None => below.tightest()?,
@@ -710,7 +710,7 @@ fn jobs(net: &Net, node: usize, flows: &[FlowBound]) -> Option<Vec<Job>> {
     for (flow, bound) in net.flows.iter().zip(flows) {
         let FlowBound::Bounded(bounds) = bound else { continue };
         for (hop, bound) in flow.hops.iter().zip(bounds).filter(|(hop, _)| hop.node == node) {
-            // On hop 0 deadlines wander with the release, so what counts is the releases.
+            // On hop 0 a deadline moves with its release, so deadlines are as far apart as releases.
             let release_delay = if bound.source.is_some() { bound.due.1 - bound.due.0 } else { 0 };
             let (d, span) = (bound.window, bound.due.1);
             let c = drift.most(hop.c)?;

@@ -326,7 +326,7 @@ fn leaving(system: &System, distributed: &Distributed, wanted: Span) -> Result<V
 /// If flows are not covered, a sending node has no link, or links and ports are too slow.
 pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<SizedNetwork, NetworkSizeError> {
     let distributed = Distributed::new(&assume_delay(system, wanted), false).ok_or(NetworkSizeError::NothingSent)?;
-    if let Some((flow, why)) = distributed.first_open() {
+    if let Some((flow, why)) = distributed.first_uncovered() {
         return Err(NetworkSizeError::NotCovered { flow: system.flows[flow].name.clone(), why });
     }
     let leaving = leaving(system, &distributed, wanted)?;

@@ -6,7 +6,7 @@ use takt_model::{FlowId, NodeId, Span, System, TableTask};
 use thiserror::Error;
 
 use super::Transport;
-use super::apply::{Distributed, fixed_cost, route_places};
+use super::apply::{Distributed, fixed_cost, flow_indices};
 use super::assign::{self, Choice};
 use super::transport::{self, Price, TableTaskId};
 use crate::report::as_ns;
@@ -123,8 +123,8 @@ pub fn size_flows(system: &System, options: &FlowOptions) -> Result<SizedFlows, 
     let Some(distributed) = Distributed::new(system, false) else { return Ok(sized) };
     let asked = options.deadlines.is_some() || options.costs.is_some();
     let mut net = distributed.net.clone();
-    let places = route_places(&distributed);
-    if asked && let Some((flow, why)) = distributed.first_open() {
+    let places = flow_indices(&distributed);
+    if asked && let Some((flow, why)) = distributed.first_uncovered() {
         return Err(FlowSizeError::NotCovered { flow: system.flows[flow].name.clone(), why });
     }
     if let Some(choice) = options.deadlines {

@@ -88,7 +88,7 @@ fn style(random: &mut Random) -> Style {
 }
 
 /// An observation of the simulation that the analysis excludes.
-pub(super) fn contradiction(net: &Net, found: &Found, seen: &[Observation]) -> Option<Observation> {
+pub(super) fn contradiction(net: &Net, found: &SystemBounds, seen: &[Observation]) -> Option<Observation> {
     let hop = |flow: usize, hop: usize| match &found.flows[flow] {
         FlowBound::Bounded(bounds) => Some(bounds[hop]),
         FlowBound::Open(_) => None,
@@ -371,7 +371,7 @@ fn latency_and_stolen_time_count_at_every_hop() {
     let after = |h: usize| late[h].release - plain[h].release;
     assert_eq!((after(0), after(1), after(2)), (1, 2, 2));
     assert_eq!(late[0].window, plain[0].window - 1);
-    assert_eq!(late[1].source.map(|source| source.way), plain[1].source.map(|source| source.way + 1));
+    assert_eq!(late[1].source.map(|source| source.gap_jitter), plain[1].source.map(|source| source.gap_jitter + 1));
     let mut net = three((30, 30));
     net.nodes.iter_mut().for_each(|node| node.ordinary = Some(Tick { c: 2, t: 50 }));
     // 4 at once: 1 + 2 + 4 is more than 5 and 6, so 2 + 3 + 4 = 9, and 2 + 3 + 4 = 9 again.
@@ -385,8 +385,7 @@ fn a_busy_period_holds_all_that_may_be_released_in_it() {
     let table = [TableJob { c: 1, t: 4, late: 0 }];
     let busy = |span, release_delay| {
         let jobs = [Job { c: 2, t: 10, d: 8, release_delay, blocked: 0, span }];
-        EdfBelowTable { jobs: &jobs, table: &table, preemptive: true, more: 0, less: 0 }
-            .busy_period_of_releases(u64::MAX)
+        EdfBelowTable::new(&jobs, &table, true).busy_period_of_releases(u64::MAX)
     };
     assert_eq!(busy(8, 0), Some(3));
     // Two jobs of the flow can come at once: with them a second one of the table comes in time.

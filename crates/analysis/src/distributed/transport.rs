@@ -9,7 +9,7 @@
 //! [`best`] also tries other periods, and takes the period of least bandwidth; in a tie, the
 //! longest.
 
-use super::{FlowBound, Found, Net, Transport, analyse};
+use super::{FlowBound, Net, SystemBounds, Transport, analyse};
 
 /// Messages of one job that are tried.
 pub const MESSAGES_MAX: u64 = 1_000;
@@ -129,7 +129,7 @@ fn without_leftovers(net: &mut Net, price: &Price, tasks: &[TableTaskId]) -> boo
     false
 }
 
-fn bounded(found: &Found) -> bool {
+fn bounded(found: &SystemBounds) -> bool {
     found.flows.iter().all(|flow| matches!(flow, FlowBound::Bounded(_)))
 }
 
