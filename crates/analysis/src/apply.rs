@@ -12,12 +12,12 @@ use serde_json::{Map, Value, json};
 use takt_model::plan::Order;
 use takt_model::{Late, Span};
 
-use crate::carried::Carried;
+use crate::carried::ChainBounds;
 use crate::catalogue::TestId;
 use crate::components;
 use crate::edf::density;
 use crate::edf::qpa::{self, Demand, EdfTask};
-use crate::exact::{compare_sum, one_too_much, percent, sum_ppm};
+use crate::exact::{compare_sum, excess_time, percent, sum_ppm};
 use crate::fp::{hyperbolic, levels, ll_bound};
 use crate::report::{TaskReport, TestReport};
 use crate::reservation::level;
@@ -87,7 +87,7 @@ impl From<components::TestResult> for Outcome {
 type Inapplicable = String;
 
 /// Runs one test of [`PORTFOLIO`] on a unit.
-pub(crate) fn apply(test: TestId, unit: &Unit, carried: &Carried) -> TestReport {
+pub(crate) fn apply(test: TestId, unit: &Unit, carried: &ChainBounds) -> TestReport {
     let component = of_components(test);
     let uncovered = unit.uncovered_sections();
     let outcome = match test {
@@ -224,7 +224,7 @@ pub(crate) fn overload(loads: impl Iterator<Item = (u64, u64)> + Clone, cpus: u3
     let room = percent(u64::from(cpus) * 1_000_000);
     Some(match sum_ppm(loads.clone()).map(percent) {
         Some(load) if load == room => {
-            let when = one_too_much(loads, u64::from(cpus)).map_or("some centuries".to_owned(), |t| ns(t).to_string());
+            let when = excess_time(loads, u64::from(cpus)).map_or("some centuries".to_owned(), |t| ns(t).to_string());
             format!("the tasks need more than the {room} of a CPU that there is: 1ns too much in each {when}")
         }
         load => format!("the tasks need {} of a CPU, and there is {room}", load.unwrap_or("more".to_owned())),
@@ -289,7 +289,7 @@ fn rate_bound(unit: &Unit, test: TestId) -> Result<Outcome, Inapplicable> {
     Ok(Outcome { verdict, tasks: Vec::new(), figures })
 }
 
-fn apply_density(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+fn apply_density(unit: &Unit, carried: &ChainBounds) -> Result<Outcome, Inapplicable> {
     one_cpu(unit)?;
     edf(unit)?;
     if let Some(name) = find(unit, |task| task.b > 0) {
@@ -318,7 +318,7 @@ fn apply_density(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable
 
 /// (C, D, T) of each task with its costs, in their order; where there are constant-bandwidth
 /// servers, then what else counts beside them.
-fn densities(unit: &Unit, carried: &Carried) -> Result<Vec<(u64, u64, u64)>, Inapplicable> {
+fn densities(unit: &Unit, carried: &ChainBounds) -> Result<Vec<(u64, u64, u64)>, Inapplicable> {
     let mut triples = Vec::with_capacity(unit.tasks.len());
     for task in &unit.tasks {
         let (d, t) = window(task, carried)?;
@@ -332,7 +332,7 @@ fn densities(unit: &Unit, carried: &Carried) -> Result<Vec<(u64, u64, u64)>, Ina
 }
 
 /// The shortest time from a release to its deadline, and to the next release.
-fn window(task: &UnitTask, carried: &Carried) -> Result<(u64, u64), Inapplicable> {
+fn window(task: &UnitTask, carried: &ChainBounds) -> Result<(u64, u64), Inapplicable> {
     let release_delay = carried
         .release(task.id)
         .and_then(|release| release.checked_add(task.j))
@@ -344,7 +344,7 @@ fn window(task: &UnitTask, carried: &Carried) -> Result<(u64, u64), Inapplicable
 }
 
 /// The tasks as their demand counts.
-fn edf_tasks(unit: &Unit, carried: &Carried) -> Result<Vec<EdfTask>, Inapplicable> {
+fn edf_tasks(unit: &Unit, carried: &ChainBounds) -> Result<Vec<EdfTask>, Inapplicable> {
     let mut tasks = Vec::with_capacity(unit.tasks.len());
     for task in &unit.tasks {
         let release = carried.release(task.id);
@@ -360,7 +360,7 @@ fn edf_tasks(unit: &Unit, carried: &Carried) -> Result<Vec<EdfTask>, Inapplicabl
     Ok(tasks)
 }
 
-fn apply_qpa(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+fn apply_qpa(unit: &Unit, carried: &ChainBounds) -> Result<Outcome, Inapplicable> {
     one_cpu(unit)?;
     edf(unit)?;
     let tasks = edf_tasks(unit, carried)?;
@@ -397,7 +397,7 @@ fn of_demand(unit: &Unit, demand: Demand, exact: bool, said: impl Fn(Span, Span)
     Outcome { verdict, tasks, figures }
 }
 
-fn apply_rta(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+fn apply_rta(unit: &Unit, carried: &ChainBounds) -> Result<Outcome, Inapplicable> {
     one_cpu(unit)?;
     if unit.by_deadline() {
         return Err("needs levels: here the only level goes by deadline, which edf-wcrt bounds".to_owned());
@@ -427,7 +427,7 @@ fn apply_rta(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
     Ok(bounded(unit, carried, late, Answer::No))
 }
 
-fn edf_wcrt(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+fn edf_wcrt(unit: &Unit, carried: &ChainBounds) -> Result<Outcome, Inapplicable> {
     one_cpu(unit)?;
     if !unit.by_deadline() {
         return Err("needs one level that goes by deadline".to_owned());
@@ -456,7 +456,7 @@ const WITNESS_TERMS_MAX: u64 = 2_000_000;
 /// witness.
 fn bounded(
     unit: &Unit,
-    carried: &Carried,
+    carried: &ChainBounds,
     mut late: impl FnMut(&UnitTask, Option<Span>) -> Option<String>,
     of_task: Answer,
 ) -> Outcome {
@@ -514,7 +514,7 @@ fn bounded(
 }
 
 /// Why a task has no bound.
-fn unbounded(unit: &Unit, task: &UnitTask, carried: &Carried, analysis: &levels::Analysis) -> String {
+fn unbounded(unit: &Unit, task: &UnitTask, carried: &ChainBounds, analysis: &levels::Analysis) -> String {
     let before = || unit.tasks.iter().filter(|other| other.level <= task.level);
     let tick = unit.tick().map(|tick| (tick.c, tick.t));
     let loads = before().map(|other| (unit.charged(other).unwrap_or(u64::MAX >> 1), other.t)).chain(tick);
@@ -522,7 +522,7 @@ fn unbounded(unit: &Unit, task: &UnitTask, carried: &Carried, analysis: &levels:
     if load == Some(Ordering::Greater) {
         return match sum_ppm(loads.clone()).map(percent) {
             Some(load) if load == "100 %" => {
-                let when = one_too_much(loads, 1).map_or("some centuries".to_owned(), |t| ns(t).to_string());
+                let when = excess_time(loads, 1).map_or("some centuries".to_owned(), |t| ns(t).to_string());
                 format!("the task and all tasks that can go before it need 1ns in each {when} more than the whole CPU")
             }
             load => {

@@ -8,31 +8,31 @@ use crate::server::ServerSupply;
 
 /// Bounds of releases and completions by task, in ns after the source's nominal arrival.
 #[derive(Clone, Debug)]
-pub(crate) struct Carried {
+pub(crate) struct ChainBounds {
     /// The latest release of a successor; 0 for a source. `None`: no bound.
     pub(crate) release: Vec<Option<u64>>,
     /// The latest completion.
     pub(crate) end: Vec<Option<u64>>,
-    /// Whether units under EDF count with their deadlines.
+    /// Whether the deadlines of units under EDF count as their completions.
     pub(crate) by_deadlines: bool,
-    /// Whether units of several CPUs count with bounds of their responses.
+    /// Whether the bounds of responses of units of several CPUs count as their completions.
     pub(crate) by_responses: bool,
-    /// Whether completions were looked for.
+    /// Whether completions were sought. If not, `end` is empty of bounds.
     pub(crate) ends: bool,
 }
 
-impl Carried {
-    /// The releases alone, if no task follows another. All tests but `edp` look at nothing else.
-    pub(crate) fn releases(system: &System) -> Option<Carried> {
+impl ChainBounds {
+    /// The releases without completions; `None` if some task follows another. All tests but `edp` need no more.
+    pub(crate) fn releases(system: &System) -> Option<ChainBounds> {
         let count = system.tasks.len();
         let apart = system.tasks.iter().all(|task| task.after.is_empty());
         let (release, end) = (vec![Some(0); count], vec![None; count]);
-        apart.then_some(Carried { release, end, by_deadlines: false, by_responses: false, ends: false })
+        apart.then_some(ChainBounds { release, end, by_deadlines: false, by_responses: false, ends: false })
     }
 
-    /// From known wanders of successors. Tasks that are not named do not wander.
-    pub(crate) fn known(system: &System, release_delays: impl Iterator<Item = (TaskId, u64)>) -> Carried {
-        let mut carried = Carried::by_deadlines(system);
+    /// Known latest releases of successors, in ns. The releases of other tasks do not wander.
+    pub(crate) fn known(system: &System, release_delays: impl Iterator<Item = (TaskId, u64)>) -> ChainBounds {
+        let mut carried = ChainBounds::by_deadlines(system);
         carried.release.fill(Some(0));
         for (task, release_delay) in release_delays {
             if let Some(release) = carried.release.get_mut(task.index()) {
@@ -52,7 +52,7 @@ impl Carried {
         self.end[task.index()]
     }
 
-    /// All that the tests look at in a unit; `ends`: completions are known already.
+    /// Everything that the tests look at in a unit. Completions count only if `ends`.
     pub(crate) fn key(&self, unit: &Unit, strategy: &str, ends: bool) -> UnitKey {
         let of = |task: TaskId| (self.release(task), self.end(task).filter(|_| ends));
         let times = unit.tasks.iter().map(|task| of(task.id)).collect();
@@ -66,11 +66,11 @@ impl Carried {
         Question { name, key: self.key(unit, strategy, true), early: server.and_then(|server| self.end(server)) }
     }
 
-    /// As long as every task keeps its deadline: deadlines add up along chains.
-    pub(crate) fn by_deadlines(system: &System) -> Carried {
+    /// The bounds if every task keeps its deadline: deadlines add up along chains.
+    pub(crate) fn by_deadlines(system: &System) -> ChainBounds {
         let count = system.tasks.len();
         let (release, end) = (vec![Some(0); count], vec![None; count]);
-        let mut carried = Carried { release, end, by_deadlines: true, by_responses: false, ends: true };
+        let mut carried = ChainBounds { release, end, by_deadlines: true, by_responses: false, ends: true };
         for id in topological(system) {
             let task = &system.tasks[id.index()];
             carried.release[id.index()] = carried.latest(&task.after);
@@ -86,9 +86,12 @@ impl Carried {
     }
 }
 
-/// The least distance of a task's arrivals, where its deadline is no longer.
-pub(crate) fn distance(task: &UnitTask, carried: &Carried) -> Result<u64, String> {
-    let t = apart(task, carried)?;
+/// [`min_distance`] of a task whose deadline is no longer.
+///
+/// # Errors
+/// The deadline is longer, or the distance is not known.
+pub(crate) fn constrained_distance(task: &UnitTask, carried: &ChainBounds) -> Result<u64, String> {
+    let t = min_distance(task, carried)?;
     if task.d <= t {
         return Ok(t);
     }
@@ -105,9 +108,12 @@ pub(crate) fn distance(task: &UnitTask, carried: &Carried) -> Result<u64, String
     })
 }
 
-/// The least distance of a task's arrivals. A chain's successor arrives when it is released: two
-/// arrivals are closer than its period by as much as that wanders.
-pub(crate) fn apart(task: &UnitTask, carried: &Carried) -> Result<u64, String> {
+/// The least distance of a task's arrivals, in ns. A successor of a chain arrives when it is released. Two of its
+/// arrivals can be closer than its period by as much as its release wanders.
+///
+/// # Errors
+/// The release wanders by a period or more, or has no bound.
+pub(crate) fn min_distance(task: &UnitTask, carried: &ChainBounds) -> Result<u64, String> {
     let release_delay = carried.release(task.id);
     let release_delay =
         release_delay.ok_or_else(|| format!("no bound is known for the releases of \"{}\"", task.name))?;
@@ -120,7 +126,7 @@ pub(crate) fn apart(task: &UnitTask, carried: &Carried) -> Result<u64, String> {
     })
 }
 
-/// Sources first; tasks on a cycle (which no valid System has) are left out.
+/// The tasks in topological order, sources first. Tasks on a cycle, which no valid System has, are left out.
 pub(crate) fn topological(system: &System) -> Vec<TaskId> {
     let mut order = Vec::with_capacity(system.tasks.len());
     let mut waiting: Vec<usize> = system.tasks.iter().map(|task| task.after.len()).collect();

@@ -8,7 +8,7 @@ use takt_model::plan::Order;
 use takt_model::{Auto, NodeId, Placement, System, TaskId};
 
 use crate::apply::SimultaneousRelease;
-use crate::carried::Carried;
+use crate::carried::ChainBounds;
 use crate::check::decide;
 use crate::components::{Enforced, Tree};
 use crate::edf::qpa::{self, EdfTask};
@@ -197,7 +197,7 @@ impl NodeProver<'_> {
         }
         if unit.m > 1 {
             let release_delays = part.tasks.iter().map(|task| (task.id, task.release_delay));
-            let carried = Carried::known(&self.tree.system, release_delays);
+            let carried = ChainBounds::known(&self.tree.system, release_delays);
             let found = first_valid(vec![Proof::Gfb {}]).or_else(|| first_valid(global_proofs(unit, &carried)));
             let found = found.or_else(|| first_valid(cycle_proofs(unit)));
             let found = found.ok_or_else(|| no_proof(format!("the deadlines of \"{}\"", unit.scope)))?;
@@ -464,7 +464,7 @@ fn demand_proof(unit: &Unit, release_delays: &[u64], budget: &mut Budget) -> Opt
 }
 
 /// Bounds of the responses on several CPUs, if some test finds them.
-fn global_proofs(unit: &Unit, carried: &Carried) -> Vec<Proof> {
+fn global_proofs(unit: &Unit, carried: &ChainBounds) -> Vec<Proof> {
     let rule = if unit.edf().is_ok() { Rule::Edf } else { Rule::Fp };
     let Some(tasks) = crate::apply::sporadic_tasks(unit, carried, rule) else { return Vec::new() };
     let mut found = vec![(false, rta_global::analyse(&tasks, unit.m, rule))];

@@ -18,7 +18,7 @@
 use takt_model::{Arrival, System, TaskId, chain_name};
 
 use crate::apply::responses_of_several;
-use crate::carried::{Carried, topological};
+use crate::carried::{ChainBounds, topological};
 use crate::components;
 use crate::fp::levels::Analysis;
 use crate::memo::Memo;
@@ -31,35 +31,35 @@ const ROUNDS_MAX: u32 = 1_000;
 /// The same where bounds of several CPUs are followed; then their deadlines count.
 const ROUNDS_OF_SEVERAL_MAX: u32 = 32;
 
-impl Carried {
+impl ChainBounds {
     /// The least fixed point over all units of a node.
-    pub(crate) fn holistic(system: &System, units: &[Unit]) -> Carried {
-        Carried::holistic_by(system, units, None)
+    pub(crate) fn holistic(system: &System, units: &[Unit]) -> ChainBounds {
+        ChainBounds::holistic_by(system, units, None)
     }
 
     /// The same, from what is known of units that did not change.
-    pub(crate) fn holistic_by(system: &System, units: &[Unit], mut memo: Option<&mut Memo>) -> Carried {
+    pub(crate) fn holistic_by(system: &System, units: &[Unit], mut memo: Option<&mut Memo>) -> ChainBounds {
         let served = units.iter().any(|unit| unit.served.is_some());
         if !served && system.tasks.iter().all(|task| task.after.is_empty()) {
-            return Carried::by_deadlines(system);
+            return ChainBounds::by_deadlines(system);
         }
         let several = units.iter().any(|unit| unit.m > 1) && system.tasks.iter().any(|task| !task.after.is_empty());
         let mut find = |by_deadlines: bool| {
-            let followed = several.then(|| Carried::iterate(system, units, (by_deadlines, true), None)).flatten();
-            followed.or_else(|| Carried::iterate(system, units, (by_deadlines, false), memo.as_deref_mut()))
+            let followed = several.then(|| ChainBounds::iterate(system, units, (by_deadlines, true), None)).flatten();
+            followed.or_else(|| ChainBounds::iterate(system, units, (by_deadlines, false), memo.as_deref_mut()))
         };
-        let carried = find(false).unwrap_or_else(|| Carried::nothing(system));
+        let carried = find(false).unwrap_or_else(|| ChainBounds::nothing(system));
         let unbounded = |unit: &Unit| unit.m == 1 && unit.by_deadline();
         let mut tasks = units.iter().filter(|unit| unbounded(unit)).flat_map(|unit| &unit.tasks);
         if tasks.any(|task| carried.end[task.id.index()].is_none()) {
-            return find(true).unwrap_or_else(|| Carried::nothing(system));
+            return find(true).unwrap_or_else(|| ChainBounds::nothing(system));
         }
         carried
     }
 
     /// No release of a successor is bounded.
-    fn nothing(system: &System) -> Carried {
-        let mut carried = Carried::by_deadlines(system);
+    fn nothing(system: &System) -> ChainBounds {
+        let mut carried = ChainBounds::by_deadlines(system);
         for (release, task) in carried.release.iter_mut().zip(&system.tasks) {
             *release = if task.after.is_empty() { Some(0) } else { None };
         }
@@ -73,8 +73,8 @@ impl Carried {
         units: &[Unit],
         (by_deadlines, by_responses): (bool, bool),
         memo: Option<&mut Memo>,
-    ) -> Option<Carried> {
-        let mut carried = Carried { by_deadlines, by_responses, ..Carried::by_deadlines(system) };
+    ) -> Option<ChainBounds> {
+        let mut carried = ChainBounds { by_deadlines, by_responses, ..ChainBounds::by_deadlines(system) };
         let order = topological(system);
         carried.release.fill(Some(0));
         // Without successors units stand apart, and one round is enough.
@@ -159,7 +159,7 @@ impl Carried {
 /// A unit without response-time analysis carries its tasks' deadlines along the chains. If the unit
 /// is not proven, these deadlines may be missed. Then the releases of the successors have no bound,
 /// nor has any job that the successors delay.
-pub(crate) fn unproven(system: &System, units: &[Unit], answers: &[Answer], carried: &Carried) -> Vec<bool> {
+pub(crate) fn unproven(system: &System, units: &[Unit], answers: &[Answer], carried: &ChainBounds) -> Vec<bool> {
     let mut late = vec![false; system.tasks.len()];
     let mut unfounded = vec![false; system.tasks.len()];
     loop {
@@ -185,7 +185,7 @@ pub(crate) fn unproven(system: &System, units: &[Unit], answers: &[Answer], carr
 
 /// The end-to-end bounds of the chains that end in one of these units: (name, bound from the earliest source's nominal
 /// arrival), `None` where there is none.
-pub(crate) fn end_to_end(system: &System, units: &[Unit], carried: &Carried) -> Vec<(String, Option<u64>)> {
+pub(crate) fn end_to_end(system: &System, units: &[Unit], carried: &ChainBounds) -> Vec<(String, Option<u64>)> {
     let here = |id: TaskId| units.iter().any(|unit| unit.tasks.iter().any(|task| task.id == id));
     system
         .chain_sinks()

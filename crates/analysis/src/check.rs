@@ -5,7 +5,7 @@ use takt_model::strategy::{Filter, Split};
 use takt_model::{Arrival, Criticality, Exec, NodeId, Span, Strategy, StrategyRef, System};
 
 use crate::apply::{self, PORTFOLIO, apply, explain, explain_kernel, explain_placement, of_components};
-use crate::carried::Carried;
+use crate::carried::ChainBounds;
 use crate::catalogue::TestId;
 use crate::chains;
 use crate::components::Tree;
@@ -298,7 +298,7 @@ fn check_station(
     for unit in &units {
         for &test in PORTFOLIO {
             let report = if test == TestId::Necessary {
-                apply(test, unit, &Carried::holistic(system, &units))
+                apply(test, unit, &ChainBounds::holistic(system, &units))
             } else if options.all || options.only.contains(&test) {
                 let precondition =
                     "needs a node without flows and without a table above its tasks; partial-edf covers it";
@@ -487,7 +487,7 @@ fn set_servers_apart(report: &mut TestReport, tree: &Tree) {
 /// The units of a view, one by one.
 fn check_units(
     view: &View,
-    carried: &Carried,
+    carried: &ChainBounds,
     options: &CheckOptions,
     (mut memo, watch): (Option<&mut Memo>, Watch),
 ) -> (Vec<Answer>, Vec<Vec<TestReport>>) {
@@ -524,12 +524,12 @@ fn check_view(
     let mut found = None;
     // How early servers get their budgets takes long to tell, and need not be told where all is proven without it.
     let served = view.units.iter().any(|unit| unit.served.is_some());
-    if let Some(carried) = Carried::releases(system).filter(|_| options.verdict_only && served) {
+    if let Some(carried) = ChainBounds::releases(system).filter(|_| options.verdict_only && served) {
         let asked = check_units(&view, &carried, options, (memo.as_deref_mut(), &mut *watch));
         found = Some((asked, carried)).filter(|((answers, _), _)| answers.iter().all(|answer| *answer == Answer::Yes));
     }
     let ((mut answers, mut reports), carried) = found.unwrap_or_else(|| {
-        let carried = Carried::holistic_by(system, &view.units, memo.as_deref_mut());
+        let carried = ChainBounds::holistic_by(system, &view.units, memo.as_deref_mut());
         (check_units(&view, &carried, options, (memo, watch)), carried)
     });
     withdraw(system, &view.units, &carried, &mut answers, &mut reports);
@@ -568,7 +568,7 @@ fn check_view(
 
 /// Checks one unit: the cheapest test first until a test decides, then a test that bounds response
 /// times.
-fn check_unit(unit: &Unit, strategy: &str, carried: &Carried, options: &CheckOptions) -> (Answer, Vec<TestReport>) {
+fn check_unit(unit: &Unit, strategy: &str, carried: &ChainBounds, options: &CheckOptions) -> (Answer, Vec<TestReport>) {
     unit.terms.renew();
     let mut answer = Answer::Unknown;
     let mut reports = Vec::new();

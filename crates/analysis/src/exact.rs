@@ -49,10 +49,10 @@ fn over_common(terms: impl Iterator<Item = (u64, u64)> + Clone) -> Option<(u128,
     Some((sum, common))
 }
 
-/// In how many ns the terms ask for 1 ns more than `limit` gives, where their sum exceeds it: 1 /
-/// (sum - limit), rounded up. From the common denominator where that fits, else from the sum
-/// rounded down (then it is an upper bound). `None` above 64 bits.
-pub(crate) fn one_too_much(terms: impl Iterator<Item = (u64, u64)> + Clone, limit: u64) -> Option<u64> {
+/// The time in ns until the terms, with a sum above `limit`, need 1 ns more than `limit` gives: 1 /
+/// (sum - limit), rounded up. It is exact if the common denominator fits 128 bits, else an upper bound.
+/// `None` above 64 bits, or if the sum does not exceed the limit.
+pub(crate) fn excess_time(terms: impl Iterator<Item = (u64, u64)> + Clone, limit: u64) -> Option<u64> {
     let exact = || {
         let (sum, common) = over_common(terms.clone())?;
         Some((sum.checked_sub(common.checked_mul(u128::from(limit))?)?, common))
@@ -66,14 +66,14 @@ pub(crate) fn one_too_much(terms: impl Iterator<Item = (u64, u64)> + Clone, limi
     u64::try_from(of.div_ceil(excess)).ok()
 }
 
-/// The sum in fixed point, rounded up; `None` where it does not fit.
+/// The sum in units of 2^-[`FRACTION_BITS`], rounded up; `None` on overflow.
 pub(crate) fn sum_rounded_up(terms: impl Iterator<Item = (u64, u64)>) -> Option<u128> {
     terms
         .map(|(numerator, denominator)| (u128::from(numerator) << FRACTION_BITS).div_ceil(u128::from(denominator)))
         .try_fold(0u128, u128::checked_add)
 }
 
-/// The sum in parts per million, to the nearest: a figure to show, not to decide by.
+/// The sum in parts per million, rounded to the nearest. For display only; no verdict may depend on it.
 pub(crate) fn sum_ppm(terms: impl Iterator<Item = (u64, u64)>) -> Option<u64> {
     let sum = sum_rounded_up(terms)?;
     let whole = (sum >> FRACTION_BITS).checked_mul(1_000_000)?;
@@ -122,14 +122,14 @@ mod tests {
     #[test]
     fn the_excess_is_told_as_the_time_in_which_it_adds_up_to_one() {
         let hour = 3_600_000_000_000;
-        assert_eq!(one_too_much([(1, 1), (1, hour)].into_iter(), 1), Some(hour));
-        assert_eq!(one_too_much([(1, 3), (2, 3), (1, 7)].into_iter(), 1), Some(7));
-        assert_eq!(one_too_much([(3, 4), (3, 4)].into_iter(), 1), Some(2));
-        assert_eq!(one_too_much([(1, 2), (1, 2)].into_iter(), 1), None);
+        assert_eq!(excess_time([(1, 1), (1, hour)].into_iter(), 1), Some(hour));
+        assert_eq!(excess_time([(1, 3), (2, 3), (1, 7)].into_iter(), 1), Some(7));
+        assert_eq!(excess_time([(3, 4), (3, 4)].into_iter(), 1), Some(2));
+        assert_eq!(excess_time([(1, 2), (1, 2)].into_iter(), 1), None);
         // No common denominator in 128 bits: from above.
         let primes = [9_223_372_036_854_775_783u64, 9_223_372_036_854_775_643, 9_223_372_036_854_775_549];
         let terms = primes.iter().map(|prime| (prime / 2, *prime));
-        assert_eq!(one_too_much(terms, 1), Some(3));
+        assert_eq!(excess_time(terms, 1), Some(3));
     }
 
     #[test]

@@ -187,7 +187,7 @@ pub struct Bounds {
 /// Tasks that fit the buffer on the stack.
 const STACK_MAX: usize = 32;
 
-/// A task, made ready.
+/// A task as the tests use it: with C >= 1, its window and a reciprocal of T. Times are in ns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Slot {
     pub(crate) c: u64,
@@ -223,32 +223,32 @@ impl Slot {
         self.period.divisor
     }
 
-    /// Most execution within `length` of the jobs that arrive and are due there, carry-in included.
+    /// The most execution within `length` of jobs that are due within it, carry-in included (EDF).
     /// Deadlines lie at the end and every T before. With q = floor(L / T), r = L mod T: q C +
     /// min(C, max(0, r - S)).
     ///
     /// The first job that is due after the start, at r, executes in [r - D, r - S): at most r - S
     /// of the job inside. If r >= D, all of the job lies inside, and r - S >= D - S >= C.
     #[inline]
-    pub(crate) fn due(&self, length: u64) -> u64 {
+    pub(crate) fn workload_due(&self, length: u64) -> u64 {
         let q = self.period.div(length);
         let r = length - q * self.period.divisor;
         q * self.c + self.c.min(r.saturating_sub(self.slack))
     }
 
-    /// Most execution of its jobs within `length`, with any deadlines. The first job started with
+    /// The most execution of its jobs within `length`, with any deadlines. The first job starts with
     /// the interval and completes just in time (D - S after its arrival). The next jobs run as soon
     /// as they arrive. With x = L + D - S - C: floor(x / T) C + min(C, x mod T).
     #[inline]
-    pub(crate) fn any(&self, length: u64) -> u64 {
+    pub(crate) fn workload(&self, length: u64) -> u64 {
         let x = length + (self.d - self.slack - self.c);
         let n = self.period.div(x);
         n * self.c + self.c.min(x - n * self.period.divisor)
     }
 
-    /// The same, and for how many units more of length it grows by one each.
+    /// [`Slot::workload`], and for how many more units of length it grows by one unit each.
     #[inline]
-    pub(crate) fn any_and_ramp(&self, length: u64) -> (u64, u64) {
+    pub(crate) fn workload_and_ramp(&self, length: u64) -> (u64, u64) {
         // Below 2^62, as C <= D - S and all are below 2^60: nothing wraps.
         let x = length.wrapping_add(self.d.wrapping_sub(self.slack).wrapping_sub(self.c));
         let n = self.period.div(x);
@@ -257,44 +257,43 @@ impl Slot {
         (n.wrapping_mul(self.c).wrapping_add(last), self.c.wrapping_sub(last))
     }
 
-    /// Most execution of its jobs within `length`, without releases before. With x = L + J: floor(x
+    /// W^NC: the most execution of its jobs within `length`, without carry-in. With x = L + J: floor(x
     /// / T) C + min(C, x mod T). The first job may have arrived J earlier.
     #[inline]
-    pub(crate) fn fresh(&self, length: u64) -> u64 {
-        self.packed(length + self.j)
+    pub(crate) fn workload_nc(&self, length: u64) -> u64 {
+        self.periodic_workload(length + self.j)
     }
 
-    /// The most that its jobs execute within `length` if one brings work in and executed in the unit before.
+    /// W^CI: the most execution of its jobs within `length`, if a job carries work in and executed in the unit before.
     ///
     /// R = D - S bounds the job's response. Let u be the distance from the start to R after the
     /// job's arrival. The job brings in at most min(C - 1, u), and the next arrives T - R + u after
     /// the start. If u grows by 1, the execution of the next jobs shrinks by at most 1, so u = C -
     /// 1 is the worst.
     ///
-    /// max(fresh, carried) is the W^CI of Guan et al., where J = 0.
+    /// Without jitter the larger of this and W^NC is the W^CI of Guan et al. (RTSS 2009).
     #[inline]
-    pub(crate) fn carried(&self, length: u64) -> u64 {
+    pub(crate) fn workload_ci(&self, length: u64) -> u64 {
         let rest = self.c.saturating_sub(1);
         let next = self.t() - (self.d - self.slack) + rest;
-        rest + self.packed(length.saturating_sub(next))
+        rest + self.periodic_workload(length.saturating_sub(next))
     }
 
     /// Execution within `length` of jobs that arrive every T from the start on and run at once.
     #[inline]
-    fn packed(&self, length: u64) -> u64 {
+    fn periodic_workload(&self, length: u64) -> u64 {
         let q = self.period.div(length);
         q * self.c + self.c.min(length - q * self.period.divisor)
     }
 
     /// Whether its jobs can delay those of a task on `level`.
     #[inline]
-    pub(crate) fn concerns(&self, rule: Rule, level: u32) -> bool {
+    pub(crate) fn interferes(&self, rule: Rule, level: u32) -> bool {
         rule == Rule::Edf || self.level <= level
     }
 }
 
-/// The tasks made ready, with what each is proven to have left before its deadline; `None` where
-/// one is not covered or too long.
+/// The tasks as [`Slot`]s with a proven slack each. `None` if a task is not covered, or needs more than its window.
 pub(crate) fn with_slack(tasks: &[Sporadic], slack: &[u64]) -> Option<Vec<Slot>> {
     let each = |(task, slack): (&Sporadic, &u64)| {
         let slot = Slot::new(task).filter(|slot| slot.c <= slot.window && task.j <= task.d)?;
@@ -303,7 +302,7 @@ pub(crate) fn with_slack(tasks: &[Sporadic], slack: &[u64]) -> Option<Vec<Slot>>
     tasks.iter().zip(slack).map(each).collect()
 }
 
-/// Calls `work` with the tasks made ready, on the stack where they fit; finds the simple cases first.
+/// Calls `work` with the tasks as [`Slot`]s, on the stack if they fit. Simple cases are decided without it.
 #[inline]
 pub(crate) fn prepared(tasks: &[Sporadic], m: u32, work: impl FnOnce(&mut [Slot]) -> Load) -> Load {
     let mut stack = [Slot::default(); STACK_MAX];
@@ -328,23 +327,23 @@ pub(crate) fn prepared(tasks: &[Sporadic], m: u32, work: impl FnOnce(&mut [Slot]
     if m == 0 { Load::TooLong { task: 0 } } else { work(slots) }
 }
 
-/// Whether jobs of task k can be kept waiting past their deadlines, from the most that others execute in its window.
+/// The interference on task k in its window, and the least interference that makes it miss.
 ///
 /// Bertogna and Cirinei: a miss needs window - C + 1 units with m others running. Each task counts
-/// with at most this many units, for its jobs run one at a time. The sum of min(W_i, window - C_k +
-/// 1), and m times window - C_k + 1.
+/// with at most this many units, for its jobs run one at a time. So the interference is the sum of min(W_i,
+/// window - C_k + 1), and a miss needs m (window - C_k + 1).
 #[inline]
 pub(crate) fn interference(slots: &[Slot], k: usize, m: u32, rule: Rule) -> (u128, u128) {
     let task = &slots[k];
     let wait = task.window - task.c + 1;
     let mut sum = 0u128;
     for (i, other) in slots.iter().enumerate() {
-        if i == k || !other.concerns(rule, task.level) {
+        if i == k || !other.interferes(rule, task.level) {
             continue;
         }
         let most = match rule {
-            Rule::Edf => other.due(task.window),
-            Rule::Fp => other.any(task.window),
+            Rule::Edf => other.workload_due(task.window),
+            Rule::Fp => other.workload(task.window),
         };
         sum += u128::from(most.min(wait));
     }

@@ -29,7 +29,7 @@ use takt_model::{CpuSet, Fit, NodeId, NodeSpec, Plan, System, Task, TaskId};
 use thiserror::Error;
 
 use crate::apply::apply as run;
-use crate::carried::Carried;
+use crate::carried::ChainBounds;
 use crate::catalogue::TestId;
 use crate::components::Tree;
 use crate::exact::{percent, sum_ppm, sum_rounded_up};
@@ -272,7 +272,7 @@ fn place_within(
         let ((c_a, t_a), (c_b, t_b)) = (load(*a), load(*b));
         (c_b * t_a).cmp(&(c_a * t_b)).then(a.cmp(b))
     });
-    let carried = Carried::by_deadlines(system);
+    let carried = ChainBounds::by_deadlines(system);
     let terms_left = Cell::new(terms_max);
     let mut placer = Placer { system, spec: &spec, plan: &plan, carried: &carried, terms_left, watch };
     let filled = match spec.fit {
@@ -305,7 +305,7 @@ struct Placer<'a> {
     system: &'a mut System,
     spec: &'a NodeSpec,
     plan: &'a Plan,
-    carried: &'a Carried,
+    carried: &'a ChainBounds,
     terms_left: Cell<u64>,
     watch: Watch<'a>,
 }

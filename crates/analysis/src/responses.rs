@@ -3,14 +3,14 @@
 use takt_model::PlanLevel;
 use takt_model::plan::Order;
 
-use crate::carried::Carried;
+use crate::carried::ChainBounds;
 use crate::fp::levels::{Analysis, Level, LevelTask, Levels, Order as LevelOrder, Overhead, Response, Worst};
 use crate::scope::{Ordinary, Unit, UnitTask};
 
 /// Bounds the responses of a unit of one CPU, in the order of its tasks. `None`: no bound exists, a
 /// task of the same level has no bounded release, or such a task may be demoted. The late jobs of a
 /// demoted task wait below all levels, and its later jobs come in a burst.
-pub(crate) fn responses(unit: &Unit, analysis: &mut Analysis, carried: &Carried) -> Vec<Option<Response>> {
+pub(crate) fn responses(unit: &Unit, analysis: &mut Analysis, carried: &ChainBounds) -> Vec<Option<Response>> {
     if unit.uncovered_sections().is_some() {
         return vec![None; unit.tasks.len()];
     }
@@ -44,7 +44,7 @@ pub(crate) fn responses(unit: &Unit, analysis: &mut Analysis, carried: &Carried)
 
 /// The window in which task `i` of the unit responds last, with what takes CPU time besides jobs;
 /// counts are per task of the unit.
-pub(crate) fn worst(unit: &Unit, i: usize, carried: &Carried) -> Option<(Worst, Vec<Overhead>)> {
+pub(crate) fn worst(unit: &Unit, i: usize, carried: &ChainBounds) -> Option<(Worst, Vec<Overhead>)> {
     let level = unit.tasks.get(i)?.level;
     let before: Vec<usize> = (0..unit.tasks.len()).filter(|k| unit.tasks[*k].level <= level).collect();
     let tasks: Vec<LevelTask> =
@@ -70,7 +70,7 @@ fn order(order: Order) -> LevelOrder {
     }
 }
 
-fn level_task(unit: &Unit, task: &UnitTask, carried: &Carried) -> Option<LevelTask> {
+fn level_task(unit: &Unit, task: &UnitTask, carried: &ChainBounds) -> Option<LevelTask> {
     Some(LevelTask {
         c: unit.charged(task)?,
         wcet: task.c,

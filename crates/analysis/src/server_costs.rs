@@ -2,7 +2,7 @@
 
 use takt_model::{ComponentId, Costs, NodeSpec, Placement, ServerRule, Span, System, TaskId};
 
-use crate::carried::Carried;
+use crate::carried::ChainBounds;
 use crate::compositional::around::{given, within};
 use crate::scope::{Ordinary, cost_of_cut};
 
@@ -15,7 +15,7 @@ pub(crate) fn resume_cost(spec: &NodeSpec, costs: &Costs, cpus: u32) -> Option<S
 
 /// How often a task may be released in a window of this length. The deadlines of its predecessors
 /// bound how far a successor's releases wander.
-fn releases(system: &System, carried: &Carried, id: usize, window: u64) -> Option<u64> {
+fn releases(system: &System, carried: &ChainBounds, id: usize, window: u64) -> Option<u64> {
     let task = &system.tasks[id];
     let release_delay =
         carried.release(TaskId(id as u32))?.checked_add(system.release_jitter(TaskId(id as u32)).as_ns())?;
@@ -38,7 +38,7 @@ pub(crate) fn loss(system: &System, file_tasks: usize, id: ComponentId, period: 
     let switch = resume_cost(spec, &costs, spec.cpus)?;
     let mut gaps = 1u64;
     if !switch.is_zero() {
-        let carried = Carried::by_deadlines(system);
+        let carried = ChainBounds::by_deadlines(system);
         for (i, task) in system.tasks.iter().take(file_tasks).enumerate() {
             if task.node == node && !within(system, task.component, id) {
                 gaps = gaps.checked_add(releases(system, &carried, i, period)?)?;
@@ -69,7 +69,7 @@ pub(crate) fn loss(system: &System, file_tasks: usize, id: ComponentId, period: 
 /// its long-run rate. This is 1 for its budget, and floor((L + wander) / P) + 1 - L / P for each
 /// task inside. Without a bound, the result is more than can be charged.
 pub(crate) fn cuts(system: &System, id: ComponentId) -> u64 {
-    let carried = Carried::by_deadlines(system);
+    let carried = ChainBounds::by_deadlines(system);
     let mut all = 1u64;
     for (i, task) in system.tasks.iter().enumerate().filter(|(_, task)| within(system, task.component, id)) {
         let release_delay = carried.release(TaskId(i as u32)).unwrap_or(u64::MAX >> 1);
@@ -96,7 +96,7 @@ pub(crate) fn preemptions(system: &System, id: ComponentId, period: u64) -> Opti
     if component.server == ServerRule::Ptps || each == 0 {
         return Some(0);
     }
-    let carried = Carried::by_deadlines(system);
+    let carried = ChainBounds::by_deadlines(system);
     let mut wakes = 0u64;
     for (i, task) in system.tasks.iter().enumerate().filter(|(_, task)| within(system, task.component, id)) {
         if task.node == node {

@@ -12,7 +12,7 @@
 
 use takt_model::{Auto, Component, ComponentId, CpuSet, NodeId, Placement, Span, System};
 
-use crate::carried::Carried;
+use crate::carried::ChainBounds;
 use crate::check::proof;
 use crate::components::{Enforced, Tasks, Tree, above};
 use crate::compositional::around::{ancestors, given, within};
@@ -206,7 +206,7 @@ fn size_one(
             return Err(not_covered(format!("server \"{}\" guarantees it nothing: {why}", component.server.name())));
         }
     };
-    let carried = Carried::by_deadlines(&tree.system);
+    let carried = ChainBounds::by_deadlines(&tree.system);
     let tasks = Tasks::of(unit, &carried).map_err(not_covered)?;
     let charge = |period: u64| loss(&tree.system, tree.file_tasks, id, period);
     let quantum = component.quantum.unwrap_or(QUANTUM).as_ns();

@@ -7,9 +7,9 @@ use std::cmp::Ordering;
 
 use serde_json::{Map, Value, json};
 
-use super::global::{Form, works};
+use super::global::{Form, interference};
 use super::{densities, edf_tasks};
-use crate::carried::Carried;
+use crate::carried::ChainBounds;
 use crate::catalogue::TestId;
 use crate::components::{Tasks, supply_of};
 use crate::compositional::fp;
@@ -52,7 +52,7 @@ struct Term {
 }
 
 /// Adds the figure "binding" to a test's report on a unit, if there is one.
-pub(crate) fn explain(unit: &Unit, carried: &Carried, report: &mut TestReport) {
+pub(crate) fn explain(unit: &Unit, carried: &ChainBounds, report: &mut TestReport) {
     if matches!(report.verdict, Verdict::NotApplicable { .. }) {
         return;
     }
@@ -61,9 +61,9 @@ pub(crate) fn explain(unit: &Unit, carried: &Carried, report: &mut TestReport) {
         TestId::Gfb | TestId::Bak | TestId::Bcl | TestId::BclIterative | TestId::DaLc | TestId::Bar | TestId::FfDbf
             if several =>
         {
-            apart(unit)
+            one_task_per_cpu(unit)
         }
-        TestId::RtaGlobal | TestId::RtaLc if several => apart(unit),
+        TestId::RtaGlobal | TestId::RtaLc if several => one_task_per_cpu(unit),
         TestId::Necessary => necessary(unit),
         TestId::LlBound | TestId::Hyperbolic => by_rates(unit, report.test),
         TestId::Density | TestId::Gfb => by_densities(unit, carried, report),
@@ -158,8 +158,8 @@ fn necessary(unit: &Unit) -> Option<Binding> {
     Some(Binding { inclusive: !exceeds, ..found })
 }
 
-/// No more tasks than CPUs.
-fn apart(unit: &Unit) -> Option<Binding> {
+/// The tightest task of a unit with no more tasks than CPUs.
+fn one_task_per_cpu(unit: &Unit) -> Option<Binding> {
     let need = |task: &UnitTask| task.j.saturating_add(task.c);
     let left = |task: &UnitTask| (i128::from(task.d) - i128::from(need(task))) * (1 << 32) / i128::from(task.d.max(1));
     let task = unit.tasks.iter().min_by_key(|task| left(task))?;
@@ -186,7 +186,7 @@ fn by_rates(unit: &Unit, test: TestId) -> Option<Binding> {
     Some(binding)
 }
 
-fn by_densities(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Binding> {
+fn by_densities(unit: &Unit, carried: &ChainBounds, report: &TestReport) -> Option<Binding> {
     if report.test == TestId::Density {
         let triples = densities(unit, carried).ok()?;
         let pairs: Vec<(u64, u64)> = triples.into_iter().map(|(c, d, t)| (c, d.min(t))).collect();
@@ -217,7 +217,7 @@ fn until(report: &TestReport, tasks: &[EdfTask]) -> Option<u64> {
     horizon.max(tasks.iter().map(|task| task.d).max()?).checked_add(1)
 }
 
-fn by_demand(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Binding> {
+fn by_demand(unit: &Unit, carried: &ChainBounds, report: &TestReport) -> Option<Binding> {
     let tasks = edf_tasks(unit, carried).ok()?;
     let tick = unit.inflated_tick();
     let rests: Vec<(Blocker, &str)> = match report.test {
@@ -296,7 +296,7 @@ fn unbounded(unit: &Unit, task: &UnitTask) -> Option<Binding> {
     Some(binding)
 }
 
-fn by_window(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Binding> {
+fn by_window(unit: &Unit, carried: &ChainBounds, report: &TestReport) -> Option<Binding> {
     let (i, task, wcrt) = closest(unit, report)?;
     let Some(wcrt) = wcrt else { return unbounded(unit, task) };
     let (worst, overheads) = worst(unit, i, carried)?;
@@ -340,7 +340,7 @@ fn by_response(report: &TestReport) -> Option<Binding> {
     Some(Binding { task, what, within: None, unit: "ns", need, room, inclusive: true, terms: Vec::new() })
 }
 
-fn by_supply(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Binding> {
+fn by_supply(unit: &Unit, carried: &ChainBounds, report: &TestReport) -> Option<Binding> {
     let supply = supply_of(unit, carried, report.test)?;
     let given = |need: u64| format!("under the least supply, which gives {} within", ns(need));
     match Tasks::of(unit, carried).ok()? {
@@ -400,7 +400,7 @@ fn by_supply(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Bind
 }
 
 /// The tasks that may keep a job of the tightest task from m CPUs.
-fn by_interference(unit: &Unit, carried: &Carried, report: &TestReport) -> Option<Binding> {
+fn by_interference(unit: &Unit, carried: &ChainBounds, report: &TestReport) -> Option<Binding> {
     let form = match report.test {
         TestId::Bcl | TestId::BclIterative => Form::Window,
         TestId::RtaGlobal => Form::Response,
@@ -409,9 +409,10 @@ fn by_interference(unit: &Unit, carried: &Carried, report: &TestReport) -> Optio
     };
     let named = report.figures.get("task").and_then(Value::as_str);
     let named = named.and_then(|name| unit.tasks.iter().position(|task| task.name == name));
+    let on_task = |k: usize| interference(unit, carried, report, form, k);
     let each = match named {
-        Some(k) => vec![works(unit, carried, report, form, k)?],
-        None => (0..unit.tasks.len()).map(|k| works(unit, carried, report, form, k)).collect::<Option<Vec<_>>>()?,
+        Some(k) => vec![on_task(k)?],
+        None => (0..unit.tasks.len()).map(on_task).collect::<Option<Vec<_>>>()?,
     };
     let tightest = each.into_iter().min_by_key(|found| {
         let work: u128 = found.works.iter().map(|work| u128::from(*work)).sum();
@@ -431,7 +432,7 @@ fn by_interference(unit: &Unit, carried: &Carried, report: &TestReport) -> Optio
     Some(Binding { task, what, within: Some(tightest.length), unit: "ns", need, room, inclusive: false, terms })
 }
 
-fn by_load(unit: &Unit, carried: &Carried) -> Option<Binding> {
+fn by_load(unit: &Unit, carried: &ChainBounds) -> Option<Binding> {
     let tasks = super::global::edf_tasks(unit, carried).ok()?;
     if unit.m < 2 {
         return None;

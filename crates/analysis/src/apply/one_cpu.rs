@@ -5,7 +5,7 @@ use takt_model::PlanLevel;
 use takt_model::plan::Order;
 
 use super::{Inapplicable, Outcome, demand_is_exact, edf_tasks, exact_for, find, of_demand, one_cpu, task_report, yes};
-use crate::carried::Carried;
+use crate::carried::ChainBounds;
 use crate::edf::np::{self, Blocker};
 use crate::edf::qpa::{EdfTask, TERMS_MAX};
 use crate::fp::levels::Response;
@@ -16,7 +16,7 @@ use crate::fp::rta::{self, FpTask};
 use crate::scope::{Unit, UnitTask, ns};
 use crate::verdict::{Answer, Bound, Verdict, spend};
 
-pub(super) fn apply_np_edf(unit: &Unit, carried: &Carried) -> Result<Outcome, Inapplicable> {
+pub(super) fn apply_np_edf(unit: &Unit, carried: &ChainBounds) -> Result<Outcome, Inapplicable> {
     one_cpu(unit)?;
     match unit.levels.as_slice() {
         [level] if level.order == Order::Deadline && !level.preemptive => {}

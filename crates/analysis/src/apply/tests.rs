@@ -37,7 +37,7 @@ fn the_units_of_a_node_share_its_work_limit() {
     let units = units(&system);
     assert_eq!(units.iter().map(granted).collect::<Vec<_>>(), [NODE_TERMS_MAX / 8; 2]);
     // The next test has less.
-    let carried = Carried::by_deadlines(&system);
+    let carried = ChainBounds::by_deadlines(&system);
     assert_eq!(apply(TestId::Qpa, &units[0], &carried).verdict.answer(), Answer::Yes);
     let spent = units[0].terms.spent();
     assert!(spent > 0 && granted(&units[0]) == NODE_TERMS_MAX / 8 - spent, "{spent}");
@@ -58,7 +58,7 @@ fn a_test_that_runs_out_of_work_says_so() {
     ];
     for (cpus, strategy, tests) in cases {
         let system = system(cpus, strategy);
-        let carried = Carried::by_deadlines(&system);
+        let carried = ChainBounds::by_deadlines(&system);
         for test in tests {
             let unit = |terms| Unit { terms: TermBudget::new(terms), ..units(&system).remove(0) };
             let (few, enough) = (unit(3), unit(NODE_TERMS_MAX));
@@ -74,12 +74,12 @@ fn a_test_that_runs_out_of_work_says_so() {
     let mut unit = units(&system).remove(0);
     unit.levels[0].preemptive = false;
     unit.terms = TermBudget::new(3);
-    let report = apply(NpEdf, &unit, &Carried::by_deadlines(&system));
+    let report = apply(NpEdf, &unit, &ChainBounds::by_deadlines(&system));
     assert_eq!(report.verdict.why(), "undecided: the work limit was reached");
 }
 
 /// A component with three tasks, or one task, on `cpus` CPUs.
-fn component_unit(strategy: Builtin, server: ServerRule, cpus: u32, tasks: u64) -> (Unit, Carried) {
+fn component_unit(strategy: Builtin, server: ServerRule, cpus: u32, tasks: u64) -> (Unit, ChainBounds) {
     // Shorter on one CPU, so that demand is looked at below the horizon, and not all jobs fit into one busy window.
     let (shortest, least) = match (cpus, strategy) {
         (1, Builtin::Rm) => (407, 807),
@@ -100,7 +100,7 @@ fn component_unit(strategy: Builtin, server: ServerRule, cpus: u32, tasks: u64) 
     let mut view = View::new(&tree.system, NodeId(0), system.nodes[0].strategy, "n".to_owned()).expect("a view");
     tree.add_components(&mut view, NodeId(0), Enforced::default());
     let unit = view.units.into_iter().find(|unit| unit.served.is_some()).expect("the component");
-    (unit, Carried::by_deadlines(&tree.system))
+    (unit, ChainBounds::by_deadlines(&tree.system))
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use takt_model::System;
 
-use crate::carried::Carried;
+use crate::carried::ChainBounds;
 use crate::catalogue::TestId;
 use crate::chains;
 use crate::components::withdraw_share;
@@ -119,7 +119,7 @@ pub(super) fn take_back(answer: &mut Answer, reports: &mut [TestReport], why: &s
 pub(super) fn withdraw(
     system: &System,
     units: &[Unit],
-    carried: &Carried,
+    carried: &ChainBounds,
     answers: &mut [Answer],
     reports: &mut [Vec<TestReport>],
 ) {

@@ -3,12 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use super::tree::above;
-use crate::carried::{Carried, distance};
+use crate::carried::{ChainBounds, constrained_distance};
 use crate::catalogue::TestId;
 use crate::compositional::rules::OuterOrder;
 use crate::compositional::{Supply, Workload, edf, fp, mpr};
 use crate::edf::qpa::{Demand, EdfTask};
-use crate::exact::{compare_sum, one_too_much, percent, sum_ppm};
+use crate::exact::{compare_sum, excess_time, percent, sum_ppm};
 use crate::fp::rta::{FpTask, Response};
 use crate::global::{Load, Rule, Sporadic, Terms};
 use crate::report::TaskReport;
@@ -27,7 +27,7 @@ pub(crate) enum Tasks {
 impl Tasks {
     /// # Errors
     /// Why the unit's order or its tasks are not covered.
-    pub(crate) fn of(unit: &Unit, carried: &Carried) -> Result<Tasks, String> {
+    pub(crate) fn of(unit: &Unit, carried: &ChainBounds) -> Result<Tasks, String> {
         let late = |task: &UnitTask| format!("no bound is known for the releases of \"{}\"", task.name);
         let too_long = || "costs and jitter exceed 64-bit nanoseconds".to_owned();
         if let Some(why) = unit.uncovered_sections() {
@@ -76,7 +76,7 @@ impl Tasks {
 
 /// Bounds the completions of a component's tasks, from their source's arrival, in order of the
 /// unit; `None` each where there is no bound or none can be had.
-pub(crate) fn responses(unit: &Unit, carried: &Carried, supply: &Supply) -> Vec<Option<u64>> {
+pub(crate) fn responses(unit: &Unit, carried: &ChainBounds, supply: &Supply) -> Vec<Option<u64>> {
     let none = vec![None; unit.tasks.len()];
     let mut terms_left = fp::TERMS_MAX;
     if unit.uncovered_sections().is_some() {
@@ -100,7 +100,7 @@ pub(crate) fn to_deadline(response: Response, task: &UnitTask) -> Option<u64> {
 pub(crate) type TestResult = (Verdict, Vec<TaskReport>, Map<String, Value>);
 
 /// The supply that one of the two tests uses for a component.
-pub(crate) fn supply_of(unit: &Unit, carried: &Carried, test: TestId) -> Option<Supply> {
+pub(crate) fn supply_of(unit: &Unit, carried: &ChainBounds, test: TestId) -> Option<Supply> {
     let served = unit.served.as_ref()?;
     let supply = served.supply.clone().ok()?;
     if test == TestId::Prm { Some(supply) } else { supply.by(carried.end(served.server()?)?) }
@@ -110,7 +110,7 @@ pub(crate) fn supply_of(unit: &Unit, carried: &Carried, test: TestId) -> Option<
 ///
 /// # Errors
 /// The precondition that does not hold.
-pub(crate) fn prm(unit: &Unit, carried: &Carried) -> Result<TestResult, String> {
+pub(crate) fn prm(unit: &Unit, carried: &ChainBounds) -> Result<TestResult, String> {
     let served = unit.served.as_ref().ok_or("needs a component")?;
     if served.wide.is_some() {
         return Err("needs a component on one CPU".to_owned());
@@ -129,7 +129,7 @@ pub(crate) fn prm(unit: &Unit, carried: &Carried) -> Result<TestResult, String> 
 ///
 /// # Errors
 /// The precondition that does not hold.
-pub(crate) fn edp(unit: &Unit, carried: &Carried) -> Result<TestResult, String> {
+pub(crate) fn edp(unit: &Unit, carried: &ChainBounds) -> Result<TestResult, String> {
     let served = unit.served.as_ref().ok_or("needs a component")?;
     let server =
         served.server().filter(|_| served.bounded).ok_or("needs a server whose every budget has a deadline")?;
@@ -145,7 +145,7 @@ pub(crate) fn edp(unit: &Unit, carried: &Carried) -> Result<TestResult, String> 
     Ok(said)
 }
 
-fn decide(unit: &Unit, carried: &Carried, served: &ServerSupply, supply: Supply) -> Result<TestResult, String> {
+fn decide(unit: &Unit, carried: &ChainBounds, served: &ServerSupply, supply: Supply) -> Result<TestResult, String> {
     let tasks = Tasks::of(unit, carried)?;
     let mut figures = Map::new();
     if let Some((period, budget)) = served.interface {
@@ -172,7 +172,7 @@ fn decide(unit: &Unit, carried: &Carried, served: &ServerSupply, supply: Supply)
 ///
 /// # Errors
 /// Why they are not covered.
-pub(crate) fn on_several(unit: &Unit, carried: &Carried, late: u64) -> Result<(Vec<Sporadic>, Rule), String> {
+pub(crate) fn on_several(unit: &Unit, carried: &ChainBounds, late: u64) -> Result<(Vec<Sporadic>, Rule), String> {
     if let Some(why) = unit.uncovered_sections() {
         return Err(why);
     }
@@ -185,7 +185,7 @@ pub(crate) fn on_several(unit: &Unit, carried: &Carried, late: u64) -> Result<(V
         if task.b > 0 {
             return Err(format!("needs tasks without blocking: \"{}\"", task.name));
         }
-        let (t, j) = (distance(task, carried)?, task.j.saturating_add(late));
+        let (t, j) = (constrained_distance(task, carried)?, task.j.saturating_add(late));
         Ok(Sporadic { c: task.c, d: task.d, t, j, level: task.level })
     };
     Ok((unit.tasks.iter().map(each).collect::<Result<_, _>>()?, rule))
@@ -195,7 +195,7 @@ pub(crate) fn on_several(unit: &Unit, carried: &Carried, late: u64) -> Result<(V
 ///
 /// # Errors
 /// The precondition that does not hold.
-pub(crate) fn mpr(unit: &Unit, carried: &Carried) -> Result<TestResult, String> {
+pub(crate) fn mpr(unit: &Unit, carried: &ChainBounds) -> Result<TestResult, String> {
     let served = unit.served.as_ref().ok_or("needs a component")?;
     let wide = served.wide.as_ref().ok_or("needs a component on several CPUs; on one, prm says more")?;
     let supply = match wide {
@@ -281,7 +281,7 @@ pub(crate) fn overload(unit: &Unit, served: &ServerSupply) -> Option<String> {
         if load == room {
             // The same as text: what others leave of the CPUs is full but for this.
             let all = loads.chain([(left, period)]);
-            let when = one_too_much(all, u64::from(unit.m)).map_or("some centuries".to_owned(), |t| ns(t).to_string());
+            let when = excess_time(all, u64::from(unit.m)).map_or("some centuries".to_owned(), |t| ns(t).to_string());
             return format!(
                 "the tasks need more than the {room} of a CPU that the server gives: 1ns too much in each {when}"
             );

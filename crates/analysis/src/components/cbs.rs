@@ -4,7 +4,7 @@ use serde_json::{Map, json};
 use takt_model::{Late, gcd};
 
 use super::{TestResult, overload, report, to_deadline};
-use crate::carried::Carried;
+use crate::carried::ChainBounds;
 use crate::exact::sum_ppm;
 use crate::report::TestReport;
 use crate::reservation::deterministic::{Demand, JOBS_MAX, Reservation, keeps_up, pending_within, response_within};
@@ -16,7 +16,7 @@ use crate::verdict::{Answer, Bound, Verdict};
 ///
 /// # Errors
 /// The precondition that does not hold.
-pub(crate) fn cbs(unit: &Unit, carried: &Carried) -> Result<TestResult, String> {
+pub(crate) fn cbs(unit: &Unit, carried: &ChainBounds) -> Result<TestResult, String> {
     let served = unit.served.as_ref().ok_or("needs a component")?;
     let reservation = served.reservation.clone()?;
     let [task] = unit.tasks.as_slice() else {

@@ -10,7 +10,7 @@
 //! | Π, Θ, m' | those of [`Mpr`] |
 //! | A_k + D_k | `x`, at least L_k = D_k - J_k, the time of a job from its release to its deadline |
 //! | sbf | [`Mpr::sbf`] |
-//! | Ī, Î of a task | `Fresh` and `due`, below, cut off at x - C_k + 1 |
+//! | Ī, Î of a task | the work without and with carry-in of [`bar`](crate::global::bar), cut off at x - C_k + 1 |
 //!
 //! # The supply
 //! The server is m' tasks (Π, Θ_j, Π) on the level above, with Σ Θ_j = Θ, released together:
@@ -109,7 +109,7 @@ pub(crate) fn edf_within(tasks: &[Sporadic], supply: &Mpr, terms: &mut Terms) ->
         let Some(alone) = room(&slots, k, window, supply) else { return Load::Undecided(Limit::Time) };
         let wait = window - slot.c + 1;
         let others = slots.iter().enumerate().filter(|(i, _)| *i != k);
-        let work: u128 = others.map(|(_, other)| u128::from(other.due(window).min(wait))).sum();
+        let work: u128 = others.map(|(_, other)| u128::from(other.workload_due(window).min(wait))).sum();
         if i128::try_from(work).is_ok_and(|work| work < alone) {
             continue;
         }
@@ -220,11 +220,11 @@ fn limited(slots: &[Slot], k: usize, x: u64, cpus: u32, scratch: &mut Vec<u64>) 
             continue;
         }
         if other.level == task.level {
-            sum += u128::from(other.any(x).min(wait));
+            sum += u128::from(other.workload(x).min(wait));
             continue;
         }
-        let fresh = other.fresh(x);
-        let all = fresh.max(other.carried(x)).min(wait);
+        let fresh = other.workload_nc(x);
+        let all = fresh.max(other.workload_ci(x)).min(wait);
         let fresh = fresh.min(wait);
         sum += u128::from(fresh);
         scratch.push(all - fresh);

@@ -166,7 +166,7 @@ fn the_way_down_covers_every_point() {
             let slot = slots[k];
             let wait = slot.window - slot.c + 1;
             let others = slots.iter().enumerate().filter(|(i, _)| *i != k);
-            let alone: u128 = others.map(|(_, other)| u128::from(other.due(slot.window).min(wait))).sum();
+            let alone: u128 = others.map(|(_, other)| u128::from(other.workload_due(slot.window).min(wait))).sum();
             holds(alone, room(&slots, k, slot.window, &supply))
                 || (slot.window..1_000)
                     .all(|x| holds(demand(&slots, k, cpus, x, &mut scratch), room(&slots, k, x, &supply)))
@@ -228,9 +228,9 @@ fn a_bound_is_the_first_point_whoever_brings_work_in() {
                 let work = |(i, other): (usize, &Slot)| match other.level.cmp(&this.level) {
                     std::cmp::Ordering::Greater => 0,
                     _ if i == k => 0,
-                    std::cmp::Ordering::Equal => other.any(x).min(wait),
-                    _ if bring & (1 << i) != 0 => other.fresh(x).max(other.carried(x)).min(wait),
-                    _ => other.fresh(x).min(wait),
+                    std::cmp::Ordering::Equal => other.workload(x).min(wait),
+                    _ if bring & (1 << i) != 0 => other.workload_nc(x).max(other.workload_ci(x)).min(wait),
+                    _ => other.workload_nc(x).min(wait),
                 };
                 let sum: u64 = slots.iter().enumerate().map(work).sum();
                 i128::from(sum) < room(&slots, k, x, &supply).unwrap()

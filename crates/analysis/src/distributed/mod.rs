@@ -25,7 +25,7 @@
 //! - The receiving job takes a snapshot at its start ([`batch`]).
 //! - Deadlines are absolute, and travel. On hop h (0 is the first node) the job of an instance is
 //!   due D_h after the job of hop h - 1 was due. Hop 0 is due D_0 after the flow's arrival a.
-//!   Carried to another clock a deadline is off by up to ε. The sum of all D_h is at most D.
+//!   ChainBounds to another clock a deadline is off by up to ε. The sum of all D_h is at most D.
 //! - If several messages of a flow wait, the message of the earliest instance goes first. The
 //!   network may deliver in any order.
 //! - EDF goes by these deadlines, also between jobs of one flow. Jobs are preemptive, or run to

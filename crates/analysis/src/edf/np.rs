@@ -16,7 +16,7 @@
 //!
 //! Between two deadlines D_j the blocking is constant, so there h(t) is searched as in QPA.
 
-use super::qpa::{Demand, EdfTask, TERMS_MAX, Tick, horizon, scan, told_by_load};
+use super::qpa::{Demand, EdfTask, TERMS_MAX, Tick, decided_by_load, horizon, scan};
 use crate::verdict::stopped;
 
 /// Work that keeps the CPU once it has started.
@@ -42,8 +42,8 @@ pub(crate) fn analyse_within(
     tick: Option<Tick>,
     terms_left: &mut u64,
 ) -> Demand {
-    if let Some(told) = told_by_load(tasks, tick) {
-        return told;
+    if let Some(decided) = decided_by_load(tasks, tick) {
+        return decided;
     }
     let horizon = match horizon(tasks, tick, terms_left) {
         Ok(horizon) => horizon,

@@ -116,8 +116,8 @@ pub(crate) fn deadline_below(tasks: &[EdfTask], t: u64) -> Option<u64> {
         .max()
 }
 
-/// The result that follows from the load alone, without a look at deadlines.
-pub(crate) fn told_by_load(tasks: &[EdfTask], tick: Option<Tick>) -> Option<Demand> {
+/// The result if the load alone decides, without a look at deadlines.
+pub(crate) fn decided_by_load(tasks: &[EdfTask], tick: Option<Tick>) -> Option<Demand> {
     if tasks.is_empty() {
         return Some(Demand::Met { horizon: 0 });
     }
@@ -136,8 +136,8 @@ pub fn analyse(tasks: &[EdfTask], tick: Option<Tick>) -> Demand {
 
 /// The same from what is left of a limit.
 pub(crate) fn analyse_within(tasks: &[EdfTask], tick: Option<Tick>, terms_left: &mut u64) -> Demand {
-    if let Some(told) = told_by_load(tasks, tick) {
-        return told;
+    if let Some(decided) = decided_by_load(tasks, tick) {
+        return decided;
     }
     let horizon = match horizon(tasks, tick, terms_left) {
         Ok(horizon) => horizon,

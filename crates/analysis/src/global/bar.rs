@@ -214,7 +214,7 @@ mod tests {
     fn holds(slots: &[Slot], k: usize, m: u32, x: u64, more: u64) -> bool {
         let (task, mut sum, mut extra) = (&slots[k], 0, Vec::new());
         for (i, slot) in slots.iter().enumerate() {
-            let (fresh, due) = (due_fresh(slot, x), slot.due(x));
+            let (fresh, due) = (due_fresh(slot, x), slot.workload_due(x));
             let cut = if i == k { x - task.window } else { x - task.c + more };
             let own = if i == k { task.c } else { 0 };
             let (fresh, due) = ((fresh.min(due) - own).min(cut), (due - own).min(cut));

@@ -94,7 +94,9 @@ impl Collect for Long<'_> {
 
     fn begin(&mut self, slots: &[Slot], k: usize) {
         let window = self.tasks[k].d - self.tasks[k].j;
-        let due = |(slot, task): (&Slot, &Sporadic)| Slot { slack: task.d - slot.d + slot.slack, ..*slot }.due(window);
+        let due = |(slot, task): (&Slot, &Sporadic)| {
+            Slot { slack: task.d - slot.d + slot.slack, ..*slot }.workload_due(window)
+        };
         self.due.clear();
         self.due.extend(slots.iter().zip(self.tasks).map(due));
         self.due[k] = 0;
@@ -104,7 +106,7 @@ impl Collect for Long<'_> {
         self.works.list.clear();
         self.works.ramps.clear();
         for (other, due) in slots.iter().zip(&self.due) {
-            self.works.push(other.any_and_ramp(length), *due);
+            self.works.push(other.workload_and_ramp(length), *due);
         }
     }
 }
@@ -131,7 +133,7 @@ impl Collect for Responses {
     fn begin(&mut self, slots: &[Slot], k: usize) {
         if self.rule == Rule::Edf {
             self.due.clear();
-            self.due.extend(slots.iter().map(|other| other.due(slots[k].window)));
+            self.due.extend(slots.iter().map(|other| other.workload_due(slots[k].window)));
             self.due[k] = 0;
         }
     }
@@ -142,15 +144,15 @@ impl Collect for Responses {
         self.works.list.clear();
         self.works.ramps.clear();
         if self.rule == Rule::Edf {
-            // The task itself is due never.
+            // `due` of task k itself is 0.
             for (other, due) in slots.iter().zip(&self.due) {
-                self.works.push(other.any_and_ramp(length), *due);
+                self.works.push(other.workload_and_ramp(length), *due);
             }
             return;
         }
         for (i, other) in slots.iter().enumerate() {
             if i != k && other.level <= level {
-                self.works.push(other.any_and_ramp(length), u64::MAX);
+                self.works.push(other.workload_and_ramp(length), u64::MAX);
             }
         }
     }

@@ -90,11 +90,11 @@ impl Collect for Limited {
                 continue;
             }
             if other.level == task.level {
-                self.works.list.push(other.any(length));
+                self.works.list.push(other.workload(length));
                 continue;
             }
-            let fresh = other.fresh(length);
-            let carried = other.carried(length).max(fresh);
+            let fresh = other.workload_nc(length);
+            let carried = other.workload_ci(length).max(fresh);
             self.more.push((carried.min(most) - fresh.min(most), self.works.list.len(), carried));
             self.works.list.push(fresh);
         }

@@ -99,9 +99,10 @@ impl<C: Collect> Step for C {
     }
 }
 
-/// Raises the slack of each task until nothing changes, or, `hurried`, until all are proven. Marks those that are.
+/// Raises the slack of each task until nothing changes; if `until_proven`, only until all are proven. Marks the proven
+/// tasks.
 #[inline]
-pub(super) fn raise(slots: &mut [Slot], hurried: bool, proven: &mut [bool], step: &mut impl Step) -> Load {
+pub(super) fn raise(slots: &mut [Slot], until_proven: bool, proven: &mut [bool], step: &mut impl Step) -> Load {
     let mut all = false;
     for _ in 0..ROUNDS_MAX {
         let (mut over, mut grew) = (None, false);
@@ -124,7 +125,7 @@ pub(super) fn raise(slots: &mut [Slot], hurried: bool, proven: &mut [bool], step
         }
         all = over.is_none();
         match over {
-            None if hurried || !grew => return Load::Met,
+            None if until_proven || !grew => return Load::Met,
             Some(k) if !grew => return Load::Exceeded(step.excess(slots, k)),
             _ => {}
         }
@@ -132,13 +133,13 @@ pub(super) fn raise(slots: &mut [Slot], hurried: bool, proven: &mut [bool], step
     if all { Load::Met } else { Load::Undecided(Limit::Rounds(ROUNDS_MAX)) }
 }
 
-/// Rounds of slack from above before the first from 0: nearly all that fail are found out in these.
-const FALLS: u32 = 3;
+/// Rounds of slack from above before the first from 0. Nearly all tasks that fail, fail in these.
+const ROUNDS_FROM_ABOVE: u32 = 3;
 
-/// Steps of one task in such a round before the next one has its turn.
-const STEPS: u32 = 2;
+/// Steps of one task in such a round before the next task.
+const STEPS_MAX: u32 = 2;
 
-/// The verdict of a hurried [`raise`], with fewer looks.
+/// The verdict of [`raise`] with `until_proven`, in fewer steps.
 ///
 /// Slack is also lowered from its largest possible value. [`raise`] never passes the result,
 /// because more slack of others never gives less slack of one's own. So a task that fails here is
@@ -153,13 +154,13 @@ pub(super) fn decide(slots: &mut [Slot], step: &mut impl Collect) -> Load {
         slot.slack = slot.window - slot.c;
     }
     step.works().least = slots.iter().map(|slot| slot.c).collect();
-    // As much as for the rounds from 0.
+    // The rounds from above may use as many terms as those from 0.
     let mut terms = step.works().terms;
-    let mut falls = true;
-    for _ in 0..FALLS {
-        if falls {
-            match fall(&mut most, step, &mut terms) {
-                Ok(fell) => falls = fell,
+    let mut lowering = true;
+    for _ in 0..ROUNDS_FROM_ABOVE {
+        if lowering {
+            match lower_slack(&mut most, step, &mut terms) {
+                Ok(lowered) => lowering = lowered,
                 Err(excess) => return Load::Exceeded(excess),
             }
         }
@@ -197,9 +198,9 @@ pub(super) fn decide(slots: &mut [Slot], step: &mut impl Collect) -> Load {
         if !grew && let Some(k) = over {
             return Load::Exceeded(step.excess(slots, k));
         }
-        if falls {
-            match fall(&mut most, step, &mut terms) {
-                Ok(fell) => falls = fell,
+        if lowering {
+            match lower_slack(&mut most, step, &mut terms) {
+                Ok(lowered) => lowering = lowered,
                 Err(excess) => return Load::Exceeded(excess),
             }
         }
@@ -207,13 +208,16 @@ pub(super) fn decide(slots: &mut [Slot], step: &mut impl Collect) -> Load {
     Load::Undecided(Limit::Rounds(ROUNDS_MAX))
 }
 
-/// A round of slack from above: whether any fell, or which task fails.
-fn fall(most: &mut [Slot], step: &mut impl Collect, terms: &mut Terms) -> Result<bool, Excess> {
-    let mut fell = false;
+/// Lowers the slack of each task once, from above. Returns whether any became less.
+///
+/// # Errors
+/// A task that fails.
+fn lower_slack(most: &mut [Slot], step: &mut impl Collect, terms: &mut Terms) -> Result<bool, Excess> {
+    let mut lowered = false;
     // Those with the longest windows, which mostly come last, are found out first.
     for k in (0..most.len()).rev() {
         step.begin(most, k);
-        for _ in 0..STEPS {
+        for _ in 0..STEPS_MAX {
             if terms.spend(most.len()).is_err() {
                 return Ok(false);
             }
@@ -225,10 +229,10 @@ fn fall(most: &mut [Slot], step: &mut impl Collect, terms: &mut Terms) -> Result
             }
             most[k].slack -= more;
             step.works().least[k] = response + more;
-            fell = true;
+            lowered = true;
         }
     }
-    Ok(fell)
+    Ok(lowered)
 }
 
 /// The verdict with the bounds that the slack makes.

@@ -205,7 +205,7 @@ mod tests {
             }
             let spec = system.nodes[0].clone();
             let plan = Plan::resolve(&system, NodeId(0), &system.strategy(spec.strategy)).expect("a plan");
-            let carried = Carried::by_deadlines(&system);
+            let carried = ChainBounds::by_deadlines(&system);
             let mut system = system.clone();
             let cpus: CpuSet = [0].into_iter().collect();
             system.tasks.iter_mut().for_each(|task| task.cpus = Some(cpus));

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use takt_model::{Auto, Component, ComponentId, NodeId, ServerRule, Span, System};
 
-use crate::carried::Carried;
+use crate::carried::ChainBounds;
 use crate::catalogue::TestId;
 use crate::check::proof;
 use crate::components::{Enforced, Tree};
@@ -54,7 +54,7 @@ impl Neighbours {
         let mut view = View::new(&tree.system, node, spec.strategy, spec.name.clone()).ok()?;
         tree.add_components(&mut view, node, Enforced::default());
         let server = *tree.servers(self.id).first()?;
-        let end = Carried::holistic(&tree.system, &view.units).end(server)?;
+        let end = ChainBounds::holistic(&tree.system, &view.units).end(server)?;
         // The part of the budget that costs take comes late too.
         end.checked_sub(budget).filter(|_| end < period)?.checked_add(charge)
     }

@@ -17,7 +17,7 @@ use std::cell::Cell;
 
 use takt_model::{Auto, ComponentId, Span};
 
-use crate::carried::Carried;
+use crate::carried::ChainBounds;
 use crate::components::{Tree, on_several};
 use crate::compositional::around::given;
 use crate::compositional::rules::OuterOrder;
@@ -53,7 +53,7 @@ pub(super) fn size(
     let spec = &tree.system.nodes[component.node.index()];
     tree.mpr_supply(id, spec, above, 1, 1).map_err(not_covered)?;
     let late = unit.served.as_ref().map_or(0, |served| served.late);
-    let (tasks, rule) = on_several(unit, &Carried::by_deadlines(&tree.system), late).map_err(not_covered)?;
+    let (tasks, rule) = on_several(unit, &ChainBounds::by_deadlines(&tree.system), late).map_err(not_covered)?;
     let quantum = component.quantum.unwrap_or(QUANTUM).as_ns();
     let search = Search { tasks: &tasks, rule, cpus: component.cpus, quantum, terms_left: Cell::new(SEARCH_TERMS_MAX) };
     let cpus = component.cpus;

@@ -47,7 +47,7 @@ use super::{Claim, Part, Responding, TaskId, Work, fits, sum_up};
 /// C with the switches and migrations of a job before its deadline: one for each release of a more
 /// important job. Ticks are on one grid; interrupts are not, so on several CPUs each
 /// resumption may meet one more.
-fn suffered(part: &Part, task: &Work, edf: bool) -> Result<u128, String> {
+fn inflated_wcet(part: &Part, task: &Work, edf: bool) -> Result<u128, String> {
     let Some(costs) = part.costs else { return Ok(task.c.into()) };
     let mut preemptions = 0u128;
     if part.tasks.len() > part.m as usize {
@@ -85,7 +85,7 @@ pub(super) fn gfb(part: &Part) -> Claim {
     let mut shares = Vec::with_capacity(part.tasks.len());
     for task in &part.tasks {
         let window = window(task).ok_or_else(|| format!("\"{}\" wanders too far", task.name))?;
-        shares.push(sum_up(std::iter::once((suffered(part, task, true)?, window)))?);
+        shares.push(sum_up(std::iter::once((inflated_wcet(part, task, true)?, window)))?);
     }
     let largest = shares.iter().max().copied().unwrap_or(0);
     let m = u128::from(part.m);
@@ -144,7 +144,7 @@ fn slots(part: &Part, edf: bool, claim: impl Fn(&str) -> Result<u64, String>) ->
         // Its jobs never wait for each other.
         let t = task.t.checked_sub(task.release_delay).filter(|t| r <= *t);
         let t = t.ok_or_else(|| format!("\"{name}\" may arrive again within the {r} ns of its response"))?;
-        let c = suffered(part, task, edf)?;
+        let c = inflated_wcet(part, task, edf)?;
         // Also: C >= 1, and its own execution fits.
         if r > task.d || c == 0 || c + u128::from(task.j) > u128::from(r) {
             return Err(format!("\"{name}\" cannot respond within {r} ns"));
