@@ -63,7 +63,8 @@ impl ChainBounds {
     pub(crate) fn question(&self, unit: &Unit, strategy: &str) -> Question {
         let name = if self.ends { unit.scope.clone() } else { format!("{} by releases", unit.scope) };
         let server = unit.served.as_ref().and_then(ServerSupply::server);
-        Question { name, key: self.key(unit, strategy, true), early: server.and_then(|server| self.end(server)) }
+        let server_end = server.and_then(|server| self.end(server));
+        Question { name, key: self.key(unit, strategy, true), server_end }
     }
 
     /// The bounds if every task keeps its deadline: deadlines add up along chains.

@@ -17,7 +17,7 @@ use crate::report::{CheckReport, FlowReport, Progress, TaskReport, TestReport, W
 use crate::scope::{Unit, View, binds};
 use crate::verdict::{Answer, Verdict};
 
-use withdraw::{apply_proof, stands_alone, take_back, withdraw, withdraw_figures};
+use withdraw::{apply_proof, under_switches, withdraw, withdraw_figures, withdraw_unit};
 
 mod withdraw;
 
@@ -46,7 +46,7 @@ pub fn check(system: &System, options: &CheckOptions) -> CheckReport {
     check_watched(system, options, &mut |_| {})
 }
 
-/// [`check`], which tells of its progress.
+/// [`check`], which reports its progress to `watch`.
 #[must_use]
 pub fn check_watched(system: &System, options: &CheckOptions, watch: &mut dyn FnMut(Progress)) -> CheckReport {
     let mut tests = Vec::new();
@@ -57,8 +57,7 @@ pub fn check_watched(system: &System, options: &CheckOptions, watch: &mut dyn Fn
     let distributed = Distributed::new(system, true);
     for index in 0..system.nodes.len() {
         let node = NodeId(index as u32);
-        let (answer, mut reports, placed) =
-            check_either(system, node, distributed.as_ref(), options, (None, &mut *watch));
+        let (answer, mut reports, placed) = check_one(system, node, distributed.as_ref(), options, (None, &mut *watch));
         schedulable = schedulable.and(answer);
         tests.append(&mut reports);
         if let Some(machine) = &options.linux {
@@ -106,7 +105,7 @@ pub(crate) fn decide(system: &System) -> Answer {
     let options = CheckOptions { verdict_only: true, ..CheckOptions::default() };
     let distributed = Distributed::new(system, false);
     let nodes = (0..system.nodes.len())
-        .map(|index| check_either(system, NodeId(index as u32), distributed.as_ref(), &options, (None, &mut |_| {})).0);
+        .map(|index| check_one(system, NodeId(index as u32), distributed.as_ref(), &options, (None, &mut |_| {})).0);
     nodes.fold(all_flows(system, distributed.as_ref()), Answer::and)
 }
 
@@ -114,7 +113,7 @@ pub(crate) fn decide(system: &System) -> Answer {
 pub(crate) fn proof(system: &System, node: NodeId) -> Option<Vec<TestReport>> {
     let options = CheckOptions { verdict_only: true, ..CheckOptions::default() };
     let distributed = Distributed::new(system, false);
-    let (answer, reports, _) = check_either(system, node, distributed.as_ref(), &options, (None, &mut |_| {}));
+    let (answer, reports, _) = check_one(system, node, distributed.as_ref(), &options, (None, &mut |_| {}));
     (answer == Answer::Yes).then_some(reports)
 }
 
@@ -125,7 +124,7 @@ pub(crate) fn proves(system: &System, nodes: &[NodeId], memos: &mut [Memo]) -> b
     let flows = all_flows(system, distributed.as_ref());
     let mut of = |node: &NodeId| {
         let memo = Some(&mut memos[node.index()]);
-        check_either(system, *node, distributed.as_ref(), &options, (memo, &mut |_| {})).0 == Answer::Yes
+        check_one(system, *node, distributed.as_ref(), &options, (memo, &mut |_| {})).0 == Answer::Yes
     };
     flows == Answer::Yes && nodes.iter().all(&mut of)
 }
@@ -135,17 +134,18 @@ fn all_flows(system: &System, distributed: Option<&Distributed>) -> Answer {
     flows.fold(Answer::Yes, |all, flow| all.and(flow.verdict.answer()))
 }
 
-/// Checks one node, by the test of distributed systems if that covers the node.
-fn check_either(
+/// Checks one node, by the test of distributed systems if that covers the node. Returns the answer, the reports, and
+/// the system with the node's tasks placed if they had to be.
+fn check_one(
     system: &System,
     node: NodeId,
     distributed: Option<&Distributed>,
     options: &CheckOptions,
-    aids: (Option<&mut Memo>, Watch),
+    memo_and_watch: (Option<&mut Memo>, Watch),
 ) -> (Answer, Vec<TestReport>, Option<System>) {
     match distributed.filter(|distributed| distributed.covers(node)) {
-        Some(distributed) => check_station(system, distributed, node, options),
-        None => check_node(system, node, distributed, options, aids),
+        Some(distributed) => check_distributed(system, distributed, node, options),
+        None => check_node(system, node, distributed, options, memo_and_watch),
     }
 }
 
@@ -283,8 +283,8 @@ pub fn equally_critical(system: &System) -> Vec<String> {
     warnings
 }
 
-/// Everything about one node with a table above EDF, or with flows, that `partial-edf` covers.
-fn check_station(
+/// Checks a node that `partial-edf` covers: one with a table above EDF, or with flows.
+fn check_distributed(
     system: &System,
     distributed: &Distributed,
     node: NodeId,
@@ -303,7 +303,7 @@ fn check_station(
                 let precondition =
                     "needs a node without flows and without a table above its tasks; partial-edf covers it";
                 let verdict = Verdict::NotApplicable { precondition: precondition.to_owned() };
-                TestReport { verdict, ..plain(test, &unit.scope, String::new()) }
+                TestReport { verdict, ..unknown(test, &unit.scope, String::new()) }
             } else {
                 continue;
             };
@@ -332,7 +332,7 @@ fn check_station(
     (answer, reports, None)
 }
 
-/// Everything about one node but the kernel's view; also the system with the node's tasks placed, where they had to be.
+/// Checks a node that `partial-edf` does not cover.
 fn check_node(
     system: &System,
     node: NodeId,
@@ -355,9 +355,9 @@ fn check_node(
         if options.explain {
             explain_placement(system, &mut report);
         }
-        // Bound by hand: nothing to place, nothing to say unless asked.
+        // If all tasks are bound by hand, there is nothing to place, and no report unless asked for.
         let asked = options.all || options.only.contains(&TestId::Partition);
-        if result.is_none() || asked || was_unbound(system, node) {
+        if result.is_none() || asked || had_unbound(system, node) {
             answer = answer.and(if result.is_some() { Answer::Yes } else { Answer::Unknown });
             reports.push(report);
         }
@@ -365,9 +365,9 @@ fn check_node(
     }
     let system = placed.as_ref().unwrap_or(system);
     let mut strategies = vec![(spec.name.clone(), spec.strategy)];
-    let mut obeyed: StrategyRef = spec.strategy;
+    let mut current: StrategyRef = spec.strategy;
     for mode in system.modes_of(node) {
-        if mode.strategy != obeyed {
+        if mode.strategy != current {
             let name = system.strategy_name(mode.strategy);
             let scope = format!("{}@{}:{name}", spec.name, mode.at);
             let why = format!(
@@ -378,10 +378,10 @@ fn check_node(
                     format!("at {}", mode.at)
                 }
             );
-            reports.push(plain(TestId::Unsupported, &scope, why));
+            reports.push(unknown(TestId::Unsupported, &scope, why));
             answer = answer.and(Answer::Unknown);
             strategies.push((scope, mode.strategy));
-            obeyed = mode.strategy;
+            current = mode.strategy;
         }
     }
     let mut switches = strategies.len() > 1;
@@ -393,7 +393,7 @@ fn check_node(
                 "the change of the server of \"{}\" at {} is not covered: the servers are checked as they are before",
                 component.name, switch.at
             );
-            reports.push(plain(TestId::Unsupported, &scope, why));
+            reports.push(unknown(TestId::Unsupported, &scope, why));
             (answer, switches) = (answer.and(Answer::Unknown), true);
         }
     }
@@ -402,7 +402,7 @@ fn check_node(
         let (mut found, mut tests) =
             check_view(system, &tree, node, (strategy, scope), options, (memo.as_deref_mut(), &mut *watch));
         if beside {
-            take_back(
+            withdraw_unit(
                 &mut found,
                 &mut tests,
                 "holds without the flows and the table of its node, which are not covered",
@@ -416,7 +416,7 @@ fn check_node(
                 withdraw_figures(test);
             }
         }
-        answer = answer.and(if switches { stands_alone(&mut tests) } else { found });
+        answer = answer.and(if switches { under_switches(&mut tests) } else { found });
         reports.append(&mut tests);
     }
     if !options.only.is_empty() {
@@ -425,7 +425,7 @@ fn check_node(
     (answer, reports, placed)
 }
 
-fn was_unbound(system: &System, node: NodeId) -> bool {
+fn had_unbound(system: &System, node: NodeId) -> bool {
     let clusters = system.nodes[node.index()].clusters();
     system
         .tasks_of(node)
@@ -433,8 +433,8 @@ fn was_unbound(system: &System, node: NodeId) -> bool {
         .any(|(_, task)| task.cpus.is_none_or(|cpus| !clusters.iter().any(|cluster| cpus.is_subset(cluster))))
 }
 
-/// A test that says "unknown" for a reason of its own.
-fn plain(test: TestId, scope: &str, why: String) -> TestReport {
+/// The report of a test that answers "unknown" for this reason.
+fn unknown(test: TestId, scope: &str, why: String) -> TestReport {
     TestReport {
         test,
         scope: scope.to_owned(),
@@ -444,24 +444,24 @@ fn plain(test: TestId, scope: &str, why: String) -> TestReport {
     }
 }
 
-/// Parts of a node that this version does not analyse; they run beside its tasks, so the node stays unproven.
+/// Reports the parts of a node that no test covers. They run beside its tasks, so the node stays unproven.
 fn unsupported(system: &System, node: NodeId, distributed: Option<&Distributed>) -> Vec<TestReport> {
     let why = distributed.and_then(|distributed| distributed.refused(node));
-    why.into_iter().map(|why| plain(TestId::Unsupported, &system.nodes[node.index()].name, why.to_owned())).collect()
+    why.into_iter().map(|why| unknown(TestId::Unsupported, &system.nodes[node.index()].name, why.to_owned())).collect()
 }
 
-/// Whether the tasks of a node with components need more than its CPUs have, wherever they stand.
+/// The report of an overload, if all tasks of a node with components together need more than its CPUs have.
 fn overload(system: &System, node: NodeId) -> Option<TestReport> {
     let spec = &system.nodes[node.index()];
     system.components.iter().find(|component| component.node == node)?;
     let must = system.tasks_of(node).filter(|(_, task)| !system.may_cancel(task));
     let loads: Vec<(u64, u64)> = must.map(|(_, task)| (task.wcet.as_ns(), task.period.as_ns())).collect();
     let verdict = Verdict::Infeasible { witness: apply::overload(loads.iter().copied(), spec.cpus)? };
-    Some(TestReport { verdict, ..plain(TestId::Necessary, &spec.name, String::new()) })
+    Some(TestReport { verdict, ..unknown(TestId::Necessary, &spec.name, String::new()) })
 }
 
-/// Reports of tasks that stand for servers become figures.
-fn set_servers_apart(report: &mut TestReport, tree: &Tree) {
+/// Moves the reports of tasks that stand for servers to the figures.
+fn move_servers(report: &mut TestReport, tree: &Tree) {
     let file_tasks = tree.file_tasks;
     let (tasks, servers): (Vec<TaskReport>, Vec<TaskReport>) =
         std::mem::take(&mut report.tasks).into_iter().partition(|task| task.id.index() < file_tasks);
@@ -484,7 +484,7 @@ fn set_servers_apart(report: &mut TestReport, tree: &Tree) {
     }
 }
 
-/// The units of a view, one by one.
+/// Checks the units of a view one by one.
 fn check_units(
     view: &View,
     carried: &ChainBounds,
@@ -506,7 +506,7 @@ fn check_units(
     view.units.iter().enumerate().map(each).unzip()
 }
 
-/// One node under one strategy.
+/// Checks one node under one strategy.
 fn check_view(
     system: &System,
     tree: &Tree,
@@ -517,12 +517,12 @@ fn check_view(
 ) -> (Answer, Vec<TestReport>) {
     let mut view = match View::new(system, node, strategy, scope.clone()) {
         Ok(view) => view,
-        Err(error) => return (Answer::Unknown, vec![plain(TestId::Unsupported, &scope, tree.plan_error(&error))]),
+        Err(error) => return (Answer::Unknown, vec![unknown(TestId::Unsupported, &scope, tree.plan_error(&error))]),
     };
     let enforced = options.linux.as_ref().map(|machine| linux::enforced(system, node, strategy, machine));
     tree.add_components(&mut view, node, enforced.unwrap_or_default());
     let mut found = None;
-    // How early servers get their budgets takes long to tell, and need not be told where all is proven without it.
+    // Completions of servers take long to bound. They are not needed if everything is proven without them.
     let served = view.units.iter().any(|unit| unit.served.is_some());
     if let Some(carried) = ChainBounds::releases(system).filter(|_| options.verdict_only && served) {
         let asked = check_units(&view, &carried, options, (memo.as_deref_mut(), &mut *watch));
@@ -551,8 +551,8 @@ fn check_view(
     let whole = view.unplaced.is_empty() && view.refused.is_empty();
     let answer = answers.into_iter().fold(if whole { Answer::Yes } else { Answer::Unknown }, Answer::and);
     let mut reports: Vec<TestReport> = reports.into_iter().flatten().collect();
-    reports.iter_mut().for_each(|report| set_servers_apart(report, tree));
-    reports.extend(view.refused.into_iter().map(|(scope, why)| plain(TestId::Unsupported, &scope, why)));
+    reports.iter_mut().for_each(|report| move_servers(report, tree));
+    reports.extend(view.refused.into_iter().map(|(scope, why)| unknown(TestId::Unsupported, &scope, why)));
     if view.units.is_empty() && view.unplaced.is_empty() {
         let verdict = Verdict::Schedulable { bounds: Vec::new() };
         reports.push(TestReport {
@@ -633,7 +633,7 @@ fn check_unit(unit: &Unit, strategy: &str, carried: &ChainBounds, options: &Chec
         let need = needs.iter().rev().max_by_key(|(_, count)| *count).map(|(need, _)| format!(": each {need}"));
         let need = need.unwrap_or_else(|| "; --all says what each needs".to_owned());
         let why = format!("no test of this version covers {order} on {cpus} here{need}");
-        reports.push(plain(TestId::Unsupported, &unit.scope, why));
+        reports.push(unknown(TestId::Unsupported, &unit.scope, why));
     }
     (answer, reports)
 }

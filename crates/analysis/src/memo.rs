@@ -13,8 +13,8 @@ use crate::verdict::Answer;
 #[derive(Clone, Copy, Debug)]
 struct CachedAnswer {
     answer: Answer,
-    /// The latest completion of its server, where the answer rests on that.
-    early: Option<Option<u64>>,
+    /// The latest completion of the unit's server, if the answer depends on it.
+    server_end: Option<Option<u64>>,
 }
 
 /// All that the demand of a node with a table or flows depends on.
@@ -27,7 +27,7 @@ struct NodeKey {
     omitted_demand: u64,
 }
 
-/// Answers by name, each with its question; those of a change that is not made yet apart.
+/// Answers by name, each with its question. Answers about a change that is not made yet are kept apart, in `fresh`.
 #[derive(Clone, Debug)]
 struct AnswerCache<K, V> {
     known: BTreeMap<String, (K, V)>,
@@ -72,19 +72,19 @@ pub(crate) struct Memo {
     answers: AnswerCache<UnitKey, CachedAnswer>,
     ends: AnswerCache<UnitKey, Vec<Option<u64>>>,
     demand: AnswerCache<NodeKey, Supply>,
-    /// Answers of units and stations that were known.
+    /// How many answers about units and nodes were known.
     pub(crate) hits: u64,
 }
 
 impl Memo {
-    /// The tests' answer about a unit. `find` also returns whether the answer rests on how early
-    /// its server's budgets come.
+    /// The tests' answer about a unit. `find` also returns whether the answer depends on the latest
+    /// completion of the unit's server.
     pub(crate) fn answer(&mut self, question: Question, find: impl FnOnce() -> (Answer, bool)) -> Answer {
-        let Question { name, key, early } = question;
-        let holds = |said: &CachedAnswer| said.early.is_none_or(|before| before == early);
+        let Question { name, key, server_end } = question;
+        let holds = |said: &CachedAnswer| said.server_end.is_none_or(|before| before == server_end);
         let (said, known) = self.answers.recall(&name, key, holds, || {
             let (answer, rests) = find();
-            CachedAnswer { answer, early: rests.then_some(early) }
+            CachedAnswer { answer, server_end: rests.then_some(server_end) }
         });
         self.hits += u64::from(known);
         said.answer
@@ -109,7 +109,7 @@ impl Memo {
         supply
     }
 
-    /// The change is made.
+    /// The change is made: keeps the new answers.
     pub(crate) fn keep(&mut self) {
         self.answers.keep();
         self.ends.keep();
@@ -117,7 +117,7 @@ impl Memo {
         self.hits = 0;
     }
 
-    /// It is not.
+    /// The change is not made: drops the new answers.
     pub(crate) fn forget(&mut self) {
         self.answers.forget();
         self.ends.forget();

@@ -43,5 +43,5 @@ pub(crate) struct Question {
     pub(crate) name: String,
     pub(crate) key: UnitKey,
     /// The latest completion of its server, where it is known.
-    pub(crate) early: Option<u64>,
+    pub(crate) server_end: Option<u64>,
 }

@@ -29,9 +29,10 @@ use early::{Neighbours, Proofs, by_edp, improve};
 mod early;
 mod wide;
 
-/// Rounds in which periods may still change, and all rounds. Both double if budgets depend on each
-/// other.
-const ROUNDS: (u32, u32) = (3, 12);
+/// Rounds in which periods may still change.
+const PERIOD_ROUNDS_MAX: u32 = 3;
+/// All rounds. Twice as many if budgets come early, and so depend on each other.
+const ROUNDS_MAX: u32 = 12;
 
 /// Fills in each value that is `auto`. This is the least budget for a given period, the longest
 /// period for a given budget, or the pair of the least bandwidth. All are multiples of the
@@ -92,12 +93,13 @@ fn rounds(system: &System, early: bool) -> Result<SizedSystem, SizeError> {
     provisional(&mut sizing);
     let order = inner_first(system);
     let mut components: Vec<Option<SizedComponent>> = vec![None; system.components.len()];
-    for round in 0..ROUNDS.1 * if early { 2 } else { 1 } {
+    let rounds_max = if early { 2 * ROUNDS_MAX } else { ROUNDS_MAX };
+    for round in 0..rounds_max {
         let mut changed = false;
         for id in &order {
             let wanted = &system.components[id.index()];
-            let keep = round >= ROUNDS.0;
-            let period = if keep { given(sizing.components[id.index()].period) } else { given(wanted.period) };
+            let keep_period = round >= PERIOD_ROUNDS_MAX;
+            let period = if keep_period { given(sizing.components[id.index()].period) } else { given(wanted.period) };
             let sized = size_one(&sizing, *id, period, given(wanted.budget), early)?;
             let component = &mut sizing.components[id.index()];
             let values = (Auto::Value(sized.period), Auto::Value(sized.budget));
@@ -291,7 +293,7 @@ fn least(search: &Search, guarantee: Guarantee, period: u64) -> Result<Option<u6
     Ok((whole <= period).then_some(rounded.min(period)))
 }
 
-/// The longest period for a budget: less is given the longer it is.
+/// The longest period for a budget, by bisection: the longer the period, the less is given.
 fn longest(
     search: &Search,
     guarantee: impl Fn(u64) -> Guarantee,

@@ -1,4 +1,4 @@
-//! What is taken back from a test's answer, because of the other answers.
+//! Withdraws verdicts and bounds that rest on unproven answers elsewhere.
 
 use serde_json::{Value, json};
 use takt_model::System;
@@ -16,7 +16,7 @@ use crate::verdict::{Answer, Verdict};
 /// Around a switch both strategies serve jobs, so neither bounds a response. The pattern that
 /// refutes a strategy may never occur under it. Only refutations for all schedulers stay. Returns
 /// the answer for the node.
-pub(super) fn stands_alone(tests: &mut [TestReport]) -> Answer {
+pub(super) fn under_switches(tests: &mut [TestReport]) -> Answer {
     let mut answer = Answer::Unknown;
     for report in tests {
         withdraw_share(report);
@@ -43,7 +43,7 @@ pub(super) fn stands_alone(tests: &mut [TestReport]) -> Answer {
     answer
 }
 
-/// Takes back the bounds among the figures.
+/// Withdraws the bounds among the figures.
 pub(super) fn withdraw_figures(report: &mut TestReport) {
     if let Some(tardiness) = report.figures.get_mut("tardiness_ns") {
         *tardiness = Value::Null;
@@ -56,8 +56,8 @@ pub(super) fn withdraw_figures(report: &mut TestReport) {
     }
 }
 
-/// If a test proves that no deadline is missed, other tests give no bound above a deadline, and no
-/// task is tardy.
+/// If a test proves that no deadline is missed, cuts the bounds of the other tests at the deadlines and sets their
+/// tardiness to 0.
 pub(super) fn apply_proof(tests: &mut [TestReport]) {
     let Some(proof) = tests.iter().find(|test| test.verdict.answer() == Answer::Yes).map(|test| test.test) else {
         return;
@@ -79,7 +79,7 @@ pub(super) fn apply_proof(tests: &mut [TestReport]) {
 fn withdraw_servers(units: &[Unit], answers: &mut [Answer], reports: &mut [Vec<TestReport>]) {
     for (i, unit) in units.iter().enumerate() {
         if let Some(why) = &unit.no_verdict {
-            take_back(&mut answers[i], &mut reports[i], why);
+            withdraw_unit(&mut answers[i], &mut reports[i], why);
         }
         for server in unit.served.iter().flat_map(|served| &served.servers) {
             let Some(above) = units.iter().position(|unit| unit.tasks.iter().any(|task| task.id == *server)) else {
@@ -91,14 +91,14 @@ fn withdraw_servers(units: &[Unit], answers: &mut [Answer], reports: &mut [Vec<T
             }
             let why =
                 format!("holds if its server gets its budgets, which is not proven in \"{}\"", units[above].scope);
-            take_back(&mut answers[i], &mut reports[i], &why);
+            withdraw_unit(&mut answers[i], &mut reports[i], &why);
             break;
         }
     }
 }
 
-/// Takes back what was proven of a unit.
-pub(super) fn take_back(answer: &mut Answer, reports: &mut [TestReport], why: &str) {
+/// Withdraws everything that was proven of a unit.
+pub(super) fn withdraw_unit(answer: &mut Answer, reports: &mut [TestReport], why: &str) {
     if *answer == Answer::Yes {
         *answer = Answer::Unknown;
     }

@@ -46,11 +46,11 @@ use crate::verdict::Answer;
 /// Periods that one search may try.
 pub const PERIODS_MAX: u64 = 4_000_000;
 /// Deadlines from which the cap of EDF is taken.
-const DEADLINES: usize = 256;
-/// Points that refused a server, kept to refuse the next one quickly.
-const REFUSERS: usize = 16;
+const DEADLINES_MAX: usize = 256;
+/// Points at which servers failed, kept to reject the next server quickly.
+const FAILED_POINTS_MAX: usize = 16;
 /// Doublings of the period while only the full CPU is known to serve.
-const DOUBLINGS: u32 = 20;
+const DOUBLINGS_MAX: u32 = 20;
 
 /// A server's period and budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,18 +98,20 @@ pub fn best(search: &Search) -> Result<Option<Interface>, Limit> {
 
 struct Finder<'a> {
     search: &'a Search<'a>,
-    /// Of fixed priorities with D <= T.
+    /// The points (t, W) of each task, for fixed priorities with D <= T.
     points: Option<Vec<Points>>,
-    /// Of EDF.
+    /// The first deadlines t and the demand W there, for EDF.
     deadlines: Points,
-    /// Points at which supplies failed.
-    refusers: Points,
-    /// The task of `points` that failed last, and the point of each that was met last.
+    /// The last deadlines at which a supply failed, for EDF.
+    failed_points: Points,
+    /// The task of `points` that failed last. It is tried first.
     failed: usize,
+    /// For each task of `points` the point that was met last. It is tried first.
     met: Vec<usize>,
     best: Option<Interface>,
+    /// The longest relative deadline.
     longest: u64,
-    /// Utilisation, rounded down to 2^-64.
+    /// Utilisation in units of 2^-64, at most the true one.
     load: u128,
 }
 
@@ -117,7 +119,7 @@ impl<'a> Finder<'a> {
     fn new(search: &'a Search<'a>) -> Result<Finder<'a>, Limit> {
         let (points, deadlines, longest) = match search.workload {
             Workload::Fp(tasks) => (points(tasks), Points::new(), tasks.iter().map(|task| task.d).max()),
-            Workload::Edf(tasks) => (None, demand_points(tasks, DEADLINES), tasks.iter().map(|task| task.d).max()),
+            Workload::Edf(tasks) => (None, demand_points(tasks, DEADLINES_MAX), tasks.iter().map(|task| task.d).max()),
         };
         let load = sum_rounded_up(search.workload.loads().into_iter());
         let count = points.as_ref().map_or(0, Vec::len);
@@ -127,7 +129,7 @@ impl<'a> Finder<'a> {
             search,
             points,
             deadlines,
-            refusers: Points::new(),
+            failed_points: Points::new(),
             failed: 0,
             met: vec![0; count],
             best: None,
@@ -150,7 +152,7 @@ impl<'a> Finder<'a> {
             }
         }
         if self.points.is_none() && self.best.is_none_or(|best| best.budget == best.period) {
-            self.double(top, quantum)?;
+            self.find_below_full(top, quantum)?;
         }
         let mut tried = 0;
         let mut period = quantum;
@@ -168,7 +170,7 @@ impl<'a> Finder<'a> {
         Ok(self.best)
     }
 
-    /// No larger period (unless aligned) has at most the best bandwidth so far.
+    /// The largest period that is worth a try. No larger one, unless aligned, does with the best bandwidth so far.
     fn cap(&self, top: u64) -> u64 {
         let Some(Interface { period, budget }) = self.best.filter(|best| best.budget < best.period) else { return top };
         // κ = a / b: b (a t - b W) / (a (b - a)).
@@ -187,20 +189,20 @@ impl<'a> Finder<'a> {
             None => {
                 let first = self.deadlines.iter().map(|point| at(point).unwrap_or(u64::MAX)).min();
                 // Fixed priorities with D > T: their first job is due at D.
-                first.or_else(|| self.first_jobs(&at)).unwrap_or(top)
+                first.or_else(|| self.cap_by_first_jobs(&at)).unwrap_or(top)
             }
         }
     }
 
     /// The cap of fixed priorities with D > T. Each task's first job must meet some point (t, W)
     /// with t <= D and W >= C. The cap of such a point is at most that of (D, C).
-    fn first_jobs(&self, at: &dyn Fn(&(u64, u64)) -> Option<u64>) -> Option<u64> {
+    fn cap_by_first_jobs(&self, at: &dyn Fn(&(u64, u64)) -> Option<u64>) -> Option<u64> {
         let Workload::Fp(tasks) = self.search.workload else { return None };
         tasks.iter().map(|task| at(&(task.d, task.c)).unwrap_or(u64::MAX)).min()
     }
 
-    /// Only the full CPU serves so far. Looks for any server with less, by doubling its period.
-    fn double(&mut self, top: u64, quantum: u64) -> Result<(), Limit> {
+    /// Doubles the period until a server below the full CPU serves, if none has so far.
+    fn find_below_full(&mut self, top: u64, quantum: u64) -> Result<(), Limit> {
         let Some(gaps) = quantum.checked_mul(2) else { return Ok(()) };
         let possible = match self.search.guarantee.start {
             Start::Anywhere => {
@@ -214,7 +216,7 @@ impl<'a> Finder<'a> {
         }
         let mut full = self.best;
         let mut period = top;
-        for _ in 0..DOUBLINGS {
+        for _ in 0..DOUBLINGS_MAX {
             period = period.checked_mul(2).ok_or(Limit::TIME)?;
             self.try_period(period)?;
             if self.best.is_some_and(|best| best.budget < best.period) {
@@ -238,7 +240,7 @@ impl<'a> Finder<'a> {
     fn try_period(&mut self, period: u64) -> Result<(), Limit> {
         let quantum = self.search.quantum.max(1);
         let charge = (self.search.charge)(period).ok_or(Limit::Costs)?;
-        // With at most the bandwidth known.
+        // The budget at the best bandwidth so far. A larger one would be no better.
         let most = match self.best {
             Some(best) => {
                 let most = u128::from(best.budget) * u128::from(period) / u128::from(best.period);
@@ -257,7 +259,7 @@ impl<'a> Finder<'a> {
         let budget = match &self.points {
             Some(points) => {
                 let least = by_points(points, guarantee, period).ok_or(Limit::TIME)?;
-                up(least.checked_add(charge).ok_or(Limit::TIME)?, quantum)?
+                round_up_to(least.checked_add(charge).ok_or(Limit::TIME)?, quantum)?
             }
             None => self.least(guarantee, period, charge, most)?,
         };
@@ -272,7 +274,7 @@ impl<'a> Finder<'a> {
         Ok(())
     }
 
-    /// Bisection between nothing and a budget that is enough.
+    /// The least budget up to `most`, which is enough, by bisection.
     fn least(&mut self, guarantee: Guarantee, period: u64, charge: u64, most: u64) -> Result<u64, Limit> {
         let quantum = self.search.quantum.max(1);
         let (mut low, mut high) = (1, most / quantum);
@@ -313,23 +315,23 @@ impl<'a> Finder<'a> {
     }
 
     fn meets_demand(&mut self, supply: &Supply) -> Result<bool, Limit> {
-        if self.refusers.iter().any(|(t, work)| supply.sbf(*t) < *work) {
+        if self.failed_points.iter().any(|(t, work)| supply.sbf(*t) < *work) {
             return Ok(false);
         }
         let workload = self.search.workload;
         let Workload::Edf(tasks) = workload else { return workload.enough(supply) };
         let demand = edf::analyse(tasks, supply);
         if let Demand::Exceeded { t, demand } = demand {
-            if self.refusers.len() == REFUSERS {
-                self.refusers.remove(0);
+            if self.failed_points.len() == FAILED_POINTS_MAX {
+                self.failed_points.remove(0);
             }
-            self.refusers.push((t, demand));
+            self.failed_points.push((t, demand));
         }
         workload.decided(demand.met(), supply)
     }
 }
 
-fn up(t: u64, quantum: u64) -> Result<u64, Limit> {
+fn round_up_to(t: u64, quantum: u64) -> Result<u64, Limit> {
     t.div_ceil(quantum).checked_mul(quantum).ok_or(Limit::TIME)
 }
 
