@@ -19,24 +19,25 @@ use takt_model::Time;
 /// Instances in a row whose state is the same.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// More than one only where all are over and will be shed.
+    /// How many. More than one only if all are lost.
     count: u64,
+    /// Predecessors whose job has not ended.
     waiting_for: u32,
     shed: bool,
-    /// How many of them are shed for want of room only.
+    /// How many of them are shed only for lack of room.
     given_up: u64,
-    /// [`Time::MAX`] where nobody knows any more.
+    /// [`Time::MAX`] if it was not kept.
     origin: Time,
 }
 
 impl Run {
-    /// Whether nothing that is told of it later matters.
+    /// Whether it will be shed, and no later report changes that.
     fn is_lost(&self) -> bool {
         self.waiting_for == 0 && self.shed
     }
 }
 
-/// The way into one successor.
+/// The links of all predecessors to one successor.
 #[derive(Clone, Debug)]
 pub struct Link {
     predecessors: u32,
@@ -45,9 +46,9 @@ pub struct Link {
     open: u64,
     runs: VecDeque<Run>,
     /// Number of open instances that are not lost.
-    hopeful: usize,
-    /// How many of these there may be; the oldest is shed for one more.
-    hopeful_max: usize,
+    live: usize,
+    /// The most live instances. For one more the oldest is shed.
+    live_max: usize,
 }
 
 /// An instance all of whose predecessors have ended.
@@ -68,20 +69,20 @@ impl Link {
     /// For a job with so many predecessors; any number of instances may be open.
     #[must_use]
     pub fn new(predecessors: u32) -> Self {
-        Link { predecessors, first: 0, open: 0, runs: VecDeque::new(), hopeful: 0, hopeful_max: usize::MAX }
+        Link { predecessors, first: 0, open: 0, runs: VecDeque::new(), live: 0, live_max: usize::MAX }
     }
 
-    /// Like [`Link::new`], but with room for `hopeful_max` instances that can still be released,
+    /// Like [`Link::new`], but with room for `live_max` instances that can still be released,
     /// and without later allocation. If one predecessor runs ahead of another by more, the oldest
     /// instances are given up.
     ///
     /// Any number of instances that are to be shed may lie between them. So a predecessor with at
-    /// most `hopeful_max` waiting jobs loses none, however many jobs it rejects.
+    /// most `live_max` waiting jobs loses none, however many jobs it rejects.
     #[must_use]
-    pub fn bounded(predecessors: u32, hopeful_max: usize) -> Self {
-        // Between any two of them a run of lost ones, and the one that is being told.
-        let room = hopeful_max.saturating_mul(2).saturating_add(4);
-        Link { runs: VecDeque::with_capacity(room), hopeful_max, ..Link::new(predecessors) }
+    pub fn bounded(predecessors: u32, live_max: usize) -> Self {
+        // Between any two live ones a run of lost ones, and the one that is being reported.
+        let room = live_max.saturating_mul(2).saturating_add(4);
+        Link { runs: VecDeque::with_capacity(room), live_max, ..Link::new(predecessors) }
     }
 
     /// How many instances are open: some but not all predecessors have ended, or those before them are.
@@ -94,7 +95,7 @@ impl Link {
     /// Later reports for an instance that was shed for lack of room are ignored.
     pub fn ended(&mut self, number: u64, completed: bool, origin: Time) {
         let Some(ahead) = number.checked_sub(self.first) else {
-            debug_assert!(self.hopeful_max < usize::MAX, "instance {number} is already closed");
+            debug_assert!(self.live_max < usize::MAX, "instance {number} is already closed");
             return;
         };
         while self.open <= ahead {
@@ -107,18 +108,18 @@ impl Link {
         run.waiting_for = run.waiting_for.saturating_sub(1);
         run.shed |= !completed;
         run.origin = run.origin.min(origin);
-        self.hopeful -= usize::from(run.is_lost());
+        self.live -= usize::from(run.is_lost());
         self.give_up();
     }
 
     /// Sheds the oldest instance if there are too many.
     fn give_up(&mut self) {
-        if self.hopeful > self.hopeful_max
+        if self.live > self.live_max
             && let Some(oldest) = self.runs.iter_mut().find(|run| !run.is_lost())
         {
             // One instance: it is not lost yet.
             (oldest.waiting_for, oldest.shed, oldest.given_up) = (0, true, 1);
-            self.hopeful -= 1;
+            self.live -= 1;
         }
     }
 
@@ -137,17 +138,17 @@ impl Link {
 
     fn open_one(&mut self) {
         self.give_up();
-        if self.runs.len() > self.hopeful_max.saturating_mul(2).saturating_add(2) {
-            self.join_lost();
+        if self.runs.len() > self.live_max.saturating_mul(2).saturating_add(2) {
+            self.merge_lost();
         }
         let run = Run { count: 1, waiting_for: self.predecessors, shed: false, given_up: 0, origin: Time::MAX };
         self.runs.push_back(run);
         self.open += 1;
-        self.hopeful += 1;
+        self.live += 1;
     }
 
     /// Merges adjacent runs of lost jobs.
-    fn join_lost(&mut self) {
+    fn merge_lost(&mut self) {
         let mut kept = 0_usize;
         for at in 0..self.runs.len() {
             let Some(run) = self.runs.get(at).copied() else { return };
@@ -178,7 +179,7 @@ impl Link {
         if run.count == 0 {
             self.runs.pop_front();
         }
-        self.hopeful -= usize::from(!due.shed);
+        self.live -= usize::from(!due.shed);
         self.first += 1;
         self.open -= 1;
         Some(due)

@@ -18,7 +18,7 @@ use crate::ready::ReadyQueue;
 /// Waiting and running jobs of a set of CPUs that share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Cluster {
-    /// Something happened since the last dispatch; the dispatcher's note.
+    /// Something happened since the last dispatch. Set by the dispatcher.
     pub(crate) touched: bool,
     /// Every job in `ready` is less important than every running job, so only new arrivals can
     /// preempt. True after each dispatch until ranks change.
@@ -110,7 +110,7 @@ impl Cluster {
         self.idle_count += 1;
     }
 
-    /// Makes the order anew from the ranks of `slots` at `now` (mode switch).
+    /// Recomputes all ranks from `slots` at `now`, after a switch of plans.
     pub(crate) fn rebuild(&mut self, now: Time, slots: &mut Slots) {
         let (ready, arrived) = (&mut self.ready, &mut self.arrived);
         arrived.iter_mut().for_each(|rank| *rank = slots.rerank(rank.slot(), now));
@@ -331,8 +331,8 @@ impl Cluster {
         self.arrived.iter().chain(self.ready.peek(&())).copied()
     }
 
-    /// The job on `cpu` waits from now on, with this rank.
-    pub(crate) fn take_back(&mut self, rank: Rank, cpu: u32) {
+    /// Stops the job on `cpu`, which waits from now on with this rank.
+    pub(crate) fn stop(&mut self, rank: Rank, cpu: u32) {
         self.release_cpu(cpu);
         self.ready.push(rank, &());
     }

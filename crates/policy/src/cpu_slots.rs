@@ -29,9 +29,10 @@ pub(crate) struct CpuSlot {
     pub(crate) last_cpu: Option<u32>,
     /// Since when it runs, if it does.
     since: Time,
-    /// CPU time that the job has had before that.
+    /// CPU time that the job received before `since`.
     received: Span,
-    /// From which to which CPU time had nothing preempts the job; within the last, to its end.
+    /// Sections in which nothing preempts the job, from one received CPU time to another. The last one reaches to the
+    /// job's end.
     sections: Vec<(Span, Span)>,
 }
 
@@ -68,8 +69,8 @@ impl CpuSlot {
         self.last_cpu.is_some()
     }
 
-    /// CPU time had.
-    fn had(&self, now: Time) -> Span {
+    /// CPU time that the job has received until `now`.
+    fn executed(&self, now: Time) -> Span {
         let stretch = match self.state {
             State::Running { .. } => now.saturating_since(self.since),
             _ => Span::ZERO,
@@ -78,29 +79,29 @@ impl CpuSlot {
     }
 
     /// Whether nothing preempts it: it is within a section, past its start.
-    fn is_kept(&self, now: Time) -> bool {
-        let had = self.had(now);
-        let last = self.sections.last().is_some_and(|(from, _)| *from < had);
+    fn in_nonpreemptive_section(&self, now: Time) -> bool {
+        let executed = self.executed(now);
+        let last = self.sections.last().is_some_and(|(from, _)| *from < executed);
         matches!(self.state, State::Running { .. })
-            && (last || self.sections.iter().any(|(from, to)| *from < had && had < *to))
+            && (last || self.sections.iter().any(|(from, to)| *from < executed && executed < *to))
     }
 
     /// The next end of a section before the last, at or after `now`, if it runs on.
     pub(crate) fn section_end(&self, now: Time) -> Option<Time> {
         let State::Running { .. } = self.state else { return None };
         let (_, inner) = self.sections.split_last()?;
-        let had = self.had(now);
-        let (_, to) = inner.iter().find(|(_, to)| *to >= had)?;
-        now.checked_add(to.saturating_sub(had))
+        let executed = self.executed(now);
+        let (_, to) = inner.iter().find(|(_, to)| *to >= executed)?;
+        now.checked_add(to.saturating_sub(executed))
     }
 
     /// WCET minus received CPU time, zero past it.
     fn remaining(&self, now: Time) -> Span {
-        self.of.wcet.saturating_sub(self.had(now))
+        self.of.wcet.saturating_sub(self.executed(now))
     }
 }
 
-/// All slots of a node under its plans; the clusters' view of them.
+/// All slots of a node under its plans, as its clusters use them.
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     pub(crate) slots: Vec<CpuSlot>,
@@ -149,7 +150,7 @@ impl Slots {
     #[inline(always)]
     pub(crate) fn rerank(&self, slot: u32, now: Time) -> Rank {
         let at = &self.slots[slot as usize];
-        if self.sections && (at.in_section || at.is_kept(now)) {
+        if self.sections && (at.in_section || at.in_nonpreemptive_section(now)) {
             return Rank::kept(at.of.arrival.as_ns(), slot);
         }
         let below = if at.of.demoted { self.level_count } else { 0 };
@@ -173,7 +174,7 @@ impl Slots {
 
     /// The running job loses its CPU with its server. A section without preemption goes on later.
     pub(crate) fn withdrawn(&mut self, rank: Rank, now: Time) -> Rank {
-        let in_section = self.sections && self.slots[rank.slot() as usize].is_kept(now);
+        let in_section = self.sections && self.slots[rank.slot() as usize].in_nonpreemptive_section(now);
         let stopped = self.stopped(rank, now);
         self.slots[rank.slot() as usize].in_section = in_section;
         if in_section { self.rerank(rank.slot(), now) } else { stopped }
@@ -261,7 +262,7 @@ impl Slots {
         if !self.sections {
             return None;
         }
-        // From 1 ns later on; a job that runs on has had as much more.
+        // From 1 ns later on. A job that runs on has received 1 ns more by then.
         let after = now.checked_add(Span::from_ns(1))?;
         self.slots.iter().filter(|at| which(at)).filter_map(|at| at.section_end(after)).min()
     }

@@ -95,13 +95,13 @@ impl CyclicExecutive {
     #[must_use]
     pub fn next_wakeup(&self, now: Time) -> Option<Time> {
         let first = self.queue.peek(&()).filter(|_| self.running.is_none())?;
-        let begin = self.begin(now);
-        if now < begin {
-            return Some(begin);
+        let start = self.job_slot_start(now);
+        if now < start {
+            return Some(start);
         }
         // Before the end of the receiving job, that end is the next event.
-        let too_long = self.is_open(now) && !self.fits(first, now);
-        too_long.then(|| begin.saturating_add(self.spec.frame))
+        let too_long = self.has_received(now) && !self.fits(first, now);
+        too_long.then(|| start.saturating_add(self.spec.frame))
     }
 
     fn take_table(&mut self) -> Option<u32> {
@@ -113,7 +113,7 @@ impl CyclicExecutive {
 
     fn take_waiting(&mut self, now: Time) -> Option<u32> {
         let first = self.queue.peek(&())?;
-        if now < self.begin(now) || !self.is_open(now) || !self.fits(first, now) {
+        if now < self.job_slot_start(now) || !self.has_received(now) || !self.fits(first, now) {
             return None;
         }
         self.queue.pop(&()).map(|rank| rank.slot())
@@ -124,21 +124,21 @@ impl CyclicExecutive {
         now.as_ns() / self.spec.frame.as_ns().max(1)
     }
 
-    /// Where the jobs' slot of the frame of `now` begins.
-    fn begin(&self, now: Time) -> Time {
+    /// The start of the waiting jobs' slot in the frame of `now`.
+    fn job_slot_start(&self, now: Time) -> Time {
         let start = Time::from_ns(self.frame(now).saturating_mul(self.spec.frame.as_ns()));
         start.saturating_add(self.spec.receive.1)
     }
 
     /// Whether the receiving job of the frame of `now` has ended.
-    fn is_open(&self, now: Time) -> bool {
+    fn has_received(&self, now: Time) -> bool {
         self.received > self.frame(now)
     }
 
     /// Whether a job that starts at `now` ends within its slot.
     fn fits(&self, job: &Rank, now: Time) -> bool {
         let both = self.spec.receive.1.saturating_add(self.spec.send.1);
-        let end = self.begin(now).saturating_add(self.spec.frame.saturating_sub(both));
+        let end = self.job_slot_start(now).saturating_add(self.spec.frame.saturating_sub(both));
         let need = self.spec.needs.get(job.slot() as usize).copied().unwrap_or(Span::ZERO);
         now.saturating_add(need) <= end
     }

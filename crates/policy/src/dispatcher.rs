@@ -16,7 +16,7 @@ mod scope;
 pub struct Dispatcher {
     slots: Slots,
     clusters: Vec<Cluster>,
-    /// Clusters that something happened to since the last dispatch, where there are several.
+    /// Clusters to which something happened since the last dispatch. Unused if there is only one cluster.
     touched: Vec<u32>,
     quantum: Option<Span>,
     cpus: u32,
@@ -129,10 +129,10 @@ impl Dispatcher {
     #[inline(always)]
     pub fn dispatch(&mut self, now: Time, decisions: &mut Vec<Decision>) {
         if self.slots.laxity {
-            self.keep_laxity_quantum(now);
+            self.touch_at_laxity_quantum(now);
         }
         if self.slots.sections {
-            self.keep_section_ends(now);
+            self.touch_at_section_ends(now);
         }
         if let [only] = self.clusters.as_mut_slice() {
             only.dispatch_touched(now, &mut self.slots, decisions);
@@ -142,8 +142,8 @@ impl Dispatcher {
         }
     }
 
-    /// At each point of the laxity quantum's grid every cluster decides anew.
-    fn keep_laxity_quantum(&mut self, now: Time) {
+    /// Lets every cluster decide anew at the multiples of the laxity quantum.
+    fn touch_at_laxity_quantum(&mut self, now: Time) {
         if self.quantum.is_some_and(|quantum| now.as_ns().is_multiple_of(quantum.as_ns().max(1))) {
             for cluster in 0..self.clusters.len() {
                 self.touch(cluster as u32);
@@ -153,7 +153,7 @@ impl Dispatcher {
 
     /// Lets the cluster of a running job between two sections decide anew.
     #[inline(never)]
-    fn keep_section_ends(&mut self, now: Time) {
+    fn touch_at_section_ends(&mut self, now: Time) {
         for slot in 0..self.slots.slots.len() {
             let at = &self.slots.slots[slot];
             if at.section_end(now) == Some(now) {

@@ -115,17 +115,18 @@ struct Pick {
 #[derive(Clone, Debug)]
 struct Scope {
     dispatcher: Dispatcher,
-    /// The node's slots of its tasks.
+    /// The slots of its tasks on the node.
     slots: Vec<u32>,
-    /// How many jobs each of them has had.
+    /// How many jobs each of these tasks has had.
     jobs: Vec<u64>,
     servers: Vec<usize>,
-    /// They, the most important first. Computed anew where ranks vary between the changes of servers.
+    /// The servers by rank. Each decision computes it anew if ranks vary.
     order: ScopeOrder<usize>,
+    /// Whether ranks change even if nothing happens to the servers: by laxity, or if some cannot be preempted.
     ranks_vary: bool,
-    /// How many of them have a job in them.
+    /// How many of the servers have a job in them.
     busy_servers: usize,
-    /// The first of its tasks' jobs, as long as it is known.
+    /// The first of its tasks' jobs. Valid unless `is_head_old`.
     head: Option<Rank>,
     is_head_old: bool,
     /// It may have work now or have it no more.
@@ -145,25 +146,27 @@ struct Scope {
     active_share: u128,
 }
 
+/// The server of a component. The scope of its component is `scopes[i + 1]`, if `i` is its index.
 #[derive(Clone, Debug)]
-struct Node {
+struct ServerState {
     component: ComponentId,
     account: Server,
     /// Something has happened to it since its last update.
     is_touched: bool,
-    /// Its terms: the first ones, then those of its changes. And the place of the present ones.
+    /// Its first terms, then those of its changes.
     terms: Vec<Terms>,
+    /// The present ones of `terms`, and those to come next.
     term: usize,
     next_term: usize,
-    /// The scope that it stands in, and its position there. Its own scope is that behind its number.
+    /// The scope that it competes in, and its position among the servers there.
     outer: usize,
-    at: usize,
+    position: usize,
     eligible: bool,
-    /// Its standing in the order of the scope.
-    standing: Option<EntryState>,
+    /// Its entry in the order of that scope.
+    entry_state: Option<EntryState>,
     /// The start of its payment, and the amount so far.
     paying: Option<(Time, Span)>,
-    /// Whether a job in it runs, since the last decision.
+    /// Whether a job in it runs, by the last decision.
     runs: bool,
 }
 
@@ -190,7 +193,7 @@ impl Choice {
 pub struct Hierarchy {
     /// The node's own first, then that of each server. Outer ones stand before inner ones.
     scopes: Vec<Scope>,
-    servers: Vec<Node>,
+    servers: Vec<ServerState>,
     /// Scope and slot in it, by slot of the node.
     homes: Vec<(usize, u32)>,
     choice: Choice,
@@ -212,14 +215,14 @@ pub struct Hierarchy {
     with_sections: Vec<usize>,
     /// The scope whose job has the CPU.
     granted: Option<usize>,
-    /// Scratch of a decision.
+    /// Reused memory of a decision, and of the update of a server.
     scratch: Vec<Decision>,
     changes: Vec<Change>,
     /// Servers have paid up to this instant.
     paid_until: Time,
     events: Vec<ServerEvent>,
     laxity_quantum: Option<Span>,
-    /// Changes to come, the earliest last: a server, and the place of its new terms.
+    /// Changes to come, the earliest last: a server, and the index of its new terms.
     switches: Vec<(Time, usize, usize)>,
 }
 
@@ -276,7 +279,7 @@ impl Hierarchy {
         self.in_scope(home, decisions, |dispatcher, decisions| dispatcher.on_event(now, &event, decisions));
     }
 
-    /// Does something with the dispatcher of a scope, whose decisions get the node's slots.
+    /// Calls the dispatcher of a scope, and replaces the scope's slots in its decisions by the node's.
     fn in_scope(
         &mut self,
         scope: usize,
@@ -316,13 +319,13 @@ impl Hierarchy {
         for at in 0..self.choice.payers.len() {
             let server = self.choice.payers[at];
             let rate = self.rate(server);
-            let node = &mut self.servers[server];
-            let paid = node.account.charge(time, rate);
-            if let Some((_, amount)) = &mut node.paying {
+            let state = &mut self.servers[server];
+            let paid = state.account.charge(time, rate);
+            if let Some((_, amount)) = &mut state.paying {
                 *amount += paid;
             }
             // A sporadic server notes what it has used.
-            let (notes, has_budget) = (node.account.rule() == ServerRule::Sporadic, node.account.has_budget());
+            let (notes, has_budget) = (state.account.rule() == ServerRule::Sporadic, state.account.has_budget());
             if notes || !has_budget {
                 self.touch(server);
             }
@@ -335,8 +338,8 @@ impl Hierarchy {
 
     /// The rate at which a server's budget is used while it pays.
     fn rate(&self, server: usize) -> u64 {
-        let node = &self.servers[server];
-        node.account.rate(self.scopes[node.outer].active_share)
+        let state = &self.servers[server];
+        state.account.rate(self.scopes[state.outer].active_share)
     }
 
     /// Reports the payments of a server.
@@ -370,12 +373,12 @@ impl Hierarchy {
         self.record_payers(now);
     }
 
-    /// Brings servers to `now` that something has happened to, from the inside out.
+    /// Updates the servers to which something has happened, inner ones first.
     fn update(&mut self, now: Time) {
         while let Some((_, server, term)) = self.switches.pop_if(|(at, ..)| *at <= now) {
-            let node = &mut self.servers[server];
-            node.account.switch(node.terms[term]);
-            node.next_term = term;
+            let state = &mut self.servers[server];
+            state.account.switch(state.terms[term]);
+            state.next_term = term;
             self.touch(server);
         }
         while let (at, server) = self.changes_at.earliest()
@@ -388,7 +391,7 @@ impl Hierarchy {
             self.update_server(server, now);
         }
         self.scopes[0].is_dirty = false;
-        self.wants(0, now);
+        self.update_wants(0, now);
         for at in 0..self.varying.len() {
             let scope = &mut self.scopes[self.varying[at]];
             scope.head = scope.dispatcher.head(now);
@@ -400,9 +403,9 @@ impl Hierarchy {
         let is_due = std::mem::take(&mut self.servers[server].is_touched);
         let scope = &mut self.scopes[server + 1];
         let (had_work, is_dirty) = (scope.wants, std::mem::take(&mut scope.is_dirty));
-        let has_work = if is_dirty { self.wants(server + 1, now) } else { had_work };
+        let has_work = if is_dirty { self.update_wants(server + 1, now) } else { had_work };
         let busy = self.scopes[server + 1].is_busy();
-        let was_busy = self.servers[server].standing.is_some_and(|at| at.busy);
+        let was_busy = self.servers[server].entry_state.is_some_and(|at| at.busy);
         if is_due || has_work != had_work {
             self.update_account(server, has_work, now);
         } else if busy == was_busy {
@@ -414,9 +417,9 @@ impl Hierarchy {
             scope.busy_servers = if busy { scope.busy_servers + 1 } else { scope.busy_servers - 1 };
             self.mark_dirty(outer);
         }
-        let node = &mut self.servers[server];
-        let eligible = node.account.is_eligible(has_work);
-        if std::mem::replace(&mut node.eligible, eligible) != eligible {
+        let state = &mut self.servers[server];
+        let eligible = state.account.is_eligible(has_work);
+        if std::mem::replace(&mut state.eligible, eligible) != eligible {
             self.mark_dirty(outer);
         }
         self.put_in_place(server, busy);
@@ -426,30 +429,30 @@ impl Hierarchy {
         let mut changes = std::mem::take(&mut self.changes);
         self.servers[server].account.update(now, has_work, |change| changes.push(change));
         for change in changes.drain(..) {
-            let told = match change {
+            let event = match change {
                 Change::Replenished(budget) => ServerChange::Replenished(budget),
                 Change::Idle => ServerChange::Idle,
                 Change::Switched => self.switched(server),
             };
             self.report_charges(server, now);
-            self.report(server, told);
+            self.report(server, event);
         }
         self.changes = changes;
-        let Node { account, outer, .. } = &mut self.servers[server];
+        let ServerState { account, outer, .. } = &mut self.servers[server];
         self.changes_at.set(server as u32, account.next_change());
-        account.count_in(&mut self.scopes[*outer].active_share);
+        account.update_active_share(&mut self.scopes[*outer].active_share);
     }
 
-    /// Takes in that a server has its next terms.
+    /// Sets the present terms of a server to its next ones.
     fn switched(&mut self, server: usize) -> ServerChange {
-        let node = &mut self.servers[server];
-        node.term = node.next_term;
-        let Terms { rule, period, budget } = node.account.terms();
+        let state = &mut self.servers[server];
+        state.term = state.next_term;
+        let Terms { rule, period, budget } = state.account.terms();
         ServerChange::Switched { rule, period, budget }
     }
 
     /// Finds out whether something in a scope would use the CPU. Its servers must be up to date.
-    fn wants(&mut self, scope: usize, now: Time) -> bool {
+    fn update_wants(&mut self, scope: usize, now: Time) -> bool {
         let scope = &mut self.scopes[scope];
         if scope.is_head_old {
             (scope.head, scope.is_head_old) = (scope.dispatcher.head(now), false);
@@ -500,18 +503,18 @@ impl Hierarchy {
         hopeless
     }
 
-    /// Notes the payers from now on.
+    /// Records who pays from now on.
     fn record_payers(&mut self, now: Time) {
         let mut all = std::mem::take(&mut self.paying);
         all.extend(&self.choice.payers);
         all.sort_unstable();
         all.dedup();
-        all.retain(|server| self.begin_or_end(*server, now));
+        all.retain(|server| self.update_payment(*server, now));
         self.paying = all;
     }
 
-    /// Whether a server that has paid, or is to pay, pays from now on.
-    fn begin_or_end(&mut self, server: usize, now: Time) -> bool {
+    /// Reports the payments of a server whose state changes. Returns whether it pays from now on.
+    fn update_payment(&mut self, server: usize, now: Time) -> bool {
         if !self.choice.payers.contains(&server) {
             self.report_charges(server, now);
             self.servers[server].paying = None;
@@ -523,9 +526,9 @@ impl Hierarchy {
         } else if self.servers[server].runs != runs {
             self.report_charges(server, now);
         }
-        let node = &mut self.servers[server];
-        node.account.start();
-        node.runs = runs;
+        let state = &mut self.servers[server];
+        state.account.start();
+        state.runs = runs;
         true
     }
 

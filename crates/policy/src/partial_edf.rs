@@ -37,19 +37,20 @@ pub struct PartialEdf<M> {
     receiving: Vec<M>,
     lanes: Vec<Lane<M>>,
     /// Lanes with messages.
-    busy: Vec<u32>,
+    nonempty: Vec<u32>,
     /// Messages in all lanes.
     ready: usize,
     sending: Vec<M>,
-    /// Scratch: deadline and lane of messages that may leave.
-    open: Vec<(Time, u32)>,
+    /// Reused memory: deadline and lane of the messages that may leave.
+    eligible: Vec<(Time, u32)>,
     left_over: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Lane<M> {
-    /// The sending job that took the last message.
+    /// The number of the sending job that took the last message.
     last: Option<u64>,
+    /// Messages with their deadlines.
     queue: VecDeque<(Time, M)>,
 }
 
@@ -63,10 +64,10 @@ impl<M> PartialEdf<M> {
             arrived: VecDeque::new(),
             receiving: Vec::new(),
             lanes,
-            busy: Vec::new(),
+            nonempty: Vec::new(),
             ready: 0,
             sending: Vec::new(),
-            open: Vec::new(),
+            eligible: Vec::new(),
             left_over: 0,
         }
     }
@@ -76,8 +77,8 @@ impl<M> PartialEdf<M> {
         self.arrived.reserve(messages);
         self.receiving.reserve(messages);
         self.sending.reserve(messages);
-        self.busy.reserve(self.lanes.len());
-        self.open.reserve(self.lanes.len());
+        self.nonempty.reserve(self.lanes.len());
+        self.eligible.reserve(self.lanes.len());
         self.lanes.iter_mut().for_each(|lane| lane.queue.reserve(messages));
     }
 
@@ -123,7 +124,7 @@ impl<M> PartialEdf<M> {
         }
         let Some(at) = self.lanes.get_mut(lane as usize) else { return Err(message) };
         if at.queue.is_empty() {
-            self.busy.push(lane);
+            self.nonempty.push(lane);
         }
         at.queue.push_back((deadline, message));
         self.ready += 1;
@@ -132,27 +133,27 @@ impl<M> PartialEdf<M> {
 
     /// Sending job `number` starts: how many messages it takes.
     pub fn start_sending(&mut self, number: u64) -> u64 {
-        self.open.clear();
-        for lane in &self.busy {
+        self.eligible.clear();
+        for lane in &self.nonempty {
             let at = &self.lanes[*lane as usize];
             let apart = self.spec.apart[*lane as usize].max(1);
-            let rested = at.last.is_none_or(|last| number.saturating_sub(last) >= apart);
-            if let (true, Some((deadline, _))) = (rested, at.queue.front()) {
-                self.open.push((*deadline, *lane));
+            let may_send = at.last.is_none_or(|last| number.saturating_sub(last) >= apart);
+            if let (true, Some((deadline, _))) = (may_send, at.queue.front()) {
+                self.eligible.push((*deadline, *lane));
             }
         }
-        self.open.sort_unstable();
+        self.eligible.sort_unstable();
         let most = self.spec.send_most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
-        self.open.truncate(most);
-        for (_, lane) in &self.open {
+        self.eligible.truncate(most);
+        for (_, lane) in &self.eligible {
             let at = &mut self.lanes[*lane as usize];
             at.last = Some(number);
             self.sending.extend(at.queue.pop_front().map(|(_, message)| message));
         }
-        self.ready -= self.open.len();
+        self.ready -= self.eligible.len();
         let lanes = &self.lanes;
-        self.busy.retain(|lane| !lanes[*lane as usize].queue.is_empty());
-        self.open.len() as u64
+        self.nonempty.retain(|lane| !lanes[*lane as usize].queue.is_empty());
+        self.eligible.len() as u64
     }
 
     /// The sending job has ended: its messages, the earliest deadline first.

@@ -14,38 +14,38 @@ use crate::rank::Entry;
 const ABSENT: u32 = u32::MAX;
 /// In a position: in the row, at the place with this number.
 const IN_ROW: u32 = 1 << 30;
-/// How many stand below each place of the heap.
-const BELOW: usize = 4;
+/// The children of each place of the heap.
+const ARITY: usize = 4;
 /// The heap's first place.
-const TOP: usize = BELOW - 1;
+const ROOT: usize = ARITY - 1;
 
-/// Jobs that stand below one; [`Entry::FILLER`] where no other is there.
-type Group<R> = [R; BELOW];
+/// The children of one place, with [`Entry::FILLER`] where there is none.
+type Group<R> = [R; ARITY];
 
-/// The group of those below a place.
+/// The group of a place's children.
 #[inline(always)]
-fn below(at: usize) -> usize {
-    at.wrapping_sub(BELOW - 2)
+fn child_group(at: usize) -> usize {
+    at.wrapping_sub(ARITY - 2)
 }
 
 /// Whether no other place of its group is used before this one.
 #[inline(always)]
 fn is_first_of_group(at: usize) -> bool {
-    at == TOP || at.is_multiple_of(BELOW)
+    at == ROOT || at.is_multiple_of(ARITY)
 }
 
 /// A heap of ranks with the position of each slot.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadyQueue<R: Entry> {
-    /// Those that hold a job.
+    /// The groups that hold a job.
     groups: Vec<Group<R>>,
-    /// Jobs in the heap, with one that was taken where the first place is free.
+    /// Jobs in the heap, with the removed one at the root if `root_vacant`.
     heaped: usize,
-    /// Whether the first place is free: it still holds a removed job, and the next arrival may fill
-    /// it. False if no other job waits.
-    hollow: bool,
-    /// Jobs that came after all of these, in their order; those taken out of the middle leave a
-    /// gap. No gap is the first.
+    /// Whether the root still holds a job that was taken. The next arrival may fill it. False if the heap has no other
+    /// job.
+    root_vacant: bool,
+    /// Jobs that came in their order, each behind all before. A job that is taken out of the middle
+    /// leaves a gap. The first is never a gap.
     row: VecDeque<R>,
     row_max: usize,
     gaps: usize,
@@ -59,9 +59,9 @@ impl<R: Entry> ReadyQueue<R> {
     /// A queue for slots 0 to `slots` - 1.
     pub(crate) fn new(slots: usize) -> Self {
         ReadyQueue {
-            groups: Vec::with_capacity(slots.div_ceil(BELOW) + 1),
+            groups: Vec::with_capacity(slots.div_ceil(ARITY) + 1),
             heaped: 0,
-            hollow: false,
+            root_vacant: false,
             row: VecDeque::new(),
             row_max: 0,
             gaps: 0,
@@ -70,8 +70,7 @@ impl<R: Entry> ReadyQueue<R> {
         }
     }
 
-    /// The same, where jobs mostly come in their order: [`ReadyQueue::append`] takes a few steps
-    /// then, however many wait.
+    /// The same for jobs that mostly come in their order. [`ReadyQueue::append`] then takes constant time.
     pub(crate) fn with_row(slots: usize) -> Self {
         ReadyQueue { row: VecDeque::with_capacity(slots), row_max: slots, ..ReadyQueue::new(slots) }
     }
@@ -83,15 +82,16 @@ impl<R: Entry> ReadyQueue<R> {
 
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.heaped - usize::from(self.hollow) + self.row.len() - self.gaps
+        self.heaped - usize::from(self.root_vacant) + self.row.len() - self.gaps
     }
 
     /// The most important waiting job.
     #[inline]
     pub(crate) fn peek(&self, ties: &R::Ties) -> Option<&R> {
         let first = |one, other| first_of(one, other, ties);
-        let top = if self.hollow { self.groups.get(below(TOP))?.iter().reduce(first) } else { self.top() };
-        top.into_iter().chain(self.row.front()).reduce(first)
+        let root =
+            if self.root_vacant { self.groups.get(child_group(ROOT))?.iter().reduce(first) } else { self.root() };
+        root.into_iter().chain(self.row.front()).reduce(first)
     }
 
     // Inlined to keep the rank in registers: reading a value as a whole is slow just after it was
@@ -100,13 +100,13 @@ impl<R: Entry> ReadyQueue<R> {
     #[inline(always)]
     pub(crate) fn push(&mut self, rank: R, ties: &R::Ties) {
         debug_assert_eq!(self.position[rank.slot() as usize], ABSENT, "a task has one job in the queue");
-        if self.hollow {
-            self.hollow = false;
-            self.sift_down(TOP, rank, ties);
+        if self.root_vacant {
+            self.root_vacant = false;
+            self.sift_down(ROOT, rank, ties);
         } else {
-            let at = self.heaped.wrapping_add(TOP);
+            let at = self.heaped.wrapping_add(ROOT);
             if is_first_of_group(at) {
-                self.groups.push([R::FILLER; BELOW]);
+                self.groups.push([R::FILLER; ARITY]);
             }
             self.heaped = self.heaped.wrapping_add(1);
             self.sift_up(at, rank, ties);
@@ -127,37 +127,37 @@ impl<R: Entry> ReadyQueue<R> {
     /// Takes the most important job out.
     #[inline]
     pub(crate) fn pop(&mut self, ties: &R::Ties) -> Option<R> {
-        let top = self.pop_before_push(ties)?;
-        self.close(ties);
-        Some(top)
+        let first = self.pop_before_push(ties)?;
+        self.fill_root(ties);
+        Some(first)
     }
 
-    /// The same, cheaper where a push comes next: that takes the free place and does the work of both.
+    /// The same, cheaper if a push comes next. The push then fills the root and does the work of both.
     #[inline]
     pub(crate) fn pop_before_push(&mut self, ties: &R::Ties) -> Option<R> {
-        self.close(ties);
+        self.fill_root(ties);
         if let Some(first) = self.row.front()
-            && self.top().is_none_or(|top| first.precedes(top, ties))
+            && self.root().is_none_or(|root| first.precedes(root, ties))
         {
             let first = *first;
             self.set_position(first.slot(), ABSENT);
             self.leave_row();
             return Some(first);
         }
-        let top = *self.top()?;
-        self.set_position(top.slot(), ABSENT);
+        let root = *self.root()?;
+        self.set_position(root.slot(), ABSENT);
         if self.heaped == 1 {
             self.groups.clear();
             self.heaped = 0;
         } else {
-            self.hollow = true;
+            self.root_vacant = true;
         }
-        Some(top)
+        Some(root)
     }
 
     /// Takes the job of `slot` out, if it waits here.
     pub(crate) fn remove(&mut self, slot: u32, ties: &R::Ties) -> bool {
-        self.close(ties);
+        self.fill_root(ties);
         match self.position.get(slot as usize).copied() {
             Some(at) if at != ABSENT && at >= IN_ROW => {
                 self.set_position(slot, ABSENT);
@@ -184,8 +184,8 @@ impl<R: Entry> ReadyQueue<R> {
 
     /// Takes every job out, in no order.
     pub(crate) fn drain(&mut self, mut each: impl FnMut(u32)) {
-        if std::mem::take(&mut self.hollow) {
-            self.set_place(TOP, R::FILLER);
+        if std::mem::take(&mut self.root_vacant) {
+            self.set_place(ROOT, R::FILLER);
         }
         let heaped = self.groups.iter().flatten().copied();
         for rank in heaped.chain(self.row.iter().copied()).filter(|rank| !rank.is_gone()) {
@@ -212,29 +212,29 @@ impl<R: Entry> ReadyQueue<R> {
         }
     }
 
-    /// Fills the first place, if it is free.
+    /// Fills the root, if it is vacant.
     #[inline]
-    fn close(&mut self, ties: &R::Ties) {
-        if self.hollow {
-            self.hollow = false;
-            // Never the first one: another one waits.
+    fn fill_root(&mut self, ties: &R::Ties) {
+        if self.root_vacant {
+            self.root_vacant = false;
+            // The last place is not the root, because the heap has another job.
             let (_, last) = self.take_last();
-            self.sift_down(TOP, last, ties);
+            self.sift_down(ROOT, last, ties);
         }
     }
 
-    /// The first of the heap.
+    /// The first job of the heap.
     #[inline]
-    fn top(&self) -> Option<&R> {
-        self.groups.first().map(|group| &group[TOP])
+    fn root(&self) -> Option<&R> {
+        self.groups.first().map(|group| &group[ROOT])
     }
 
     /// Removes the job at the heap's last place and returns it with its place.
     fn take_last(&mut self) -> (usize, R) {
         self.heaped = self.heaped.wrapping_sub(1);
-        let at = self.heaped.wrapping_add(TOP);
+        let at = self.heaped.wrapping_add(ROOT);
         let Some(group) = self.groups.last_mut() else { return (at, R::FILLER) };
-        let last = std::mem::replace(&mut group[at % BELOW], R::FILLER);
+        let last = std::mem::replace(&mut group[at % ARITY], R::FILLER);
         if is_first_of_group(at) {
             self.groups.pop();
         }
@@ -264,8 +264,8 @@ impl<R: Entry> ReadyQueue<R> {
     /// Puts a job into this free place or one above it.
     #[inline]
     fn sift_up(&mut self, mut at: usize, rank: R, ties: &R::Ties) {
-        while at > TOP {
-            let above = (at / BELOW).wrapping_add(BELOW - 2);
+        while at > ROOT {
+            let above = (at / ARITY).wrapping_add(ARITY - 2);
             let other = self.groups.as_flattened().get(above).copied();
             let Some(other) = other.filter(|other| rank.precedes(other, ties)) else { break };
             self.place(at, other);
@@ -276,14 +276,14 @@ impl<R: Entry> ReadyQueue<R> {
 
     /// Puts a job into this free place or into a place below it. Returns the place.
     fn sift_down(&mut self, mut at: usize, rank: R, ties: &R::Ties) -> usize {
-        while let Some(group) = self.groups.get(below(at)) {
+        while let Some(group) = self.groups.get(child_group(at)) {
             let least = first_among(group, ties);
-            let other = group[least % BELOW];
+            let other = group[least % ARITY];
             if !other.precedes(&rank, ties) {
                 break;
             }
             self.place(at, other);
-            at = below(at).wrapping_mul(BELOW).wrapping_add(least);
+            at = child_group(at).wrapping_mul(ARITY).wrapping_add(least);
         }
         self.place(at, rank);
         at
@@ -292,7 +292,7 @@ impl<R: Entry> ReadyQueue<R> {
 
 /// Which of four goes first.
 #[inline(always)]
-fn first_among<R: Entry>(four: &[R; BELOW], ties: &R::Ties) -> usize {
+fn first_among<R: Entry>(four: &[R; ARITY], ties: &R::Ties) -> usize {
     // Without branches: nothing predicts these, and a wrong guess costs more than all of it.
     let [a, b, c, d] = four.each_ref().map(R::key);
     let (left, right) = (b < a, d < c);
@@ -305,7 +305,7 @@ fn first_among<R: Entry>(four: &[R; BELOW], ties: &R::Ties) -> usize {
 
 /// The same, whatever they are.
 #[cold]
-fn first_of_ties<R: Entry>(four: &[R; BELOW], ties: &R::Ties) -> usize {
+fn first_of_ties<R: Entry>(four: &[R; ARITY], ties: &R::Ties) -> usize {
     let places = (0..).zip(four);
     places.reduce(|one, other| if other.1.precedes(one.1, ties) { other } else { one }).map_or(0, |(at, _)| at)
 }

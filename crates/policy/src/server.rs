@@ -68,7 +68,7 @@ impl Terms {
     }
 }
 
-/// How a bandwidth server stands to its virtual time.
+/// The state of a bandwidth server, by its virtual time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Bandwidth {
     /// Its bandwidth does not count, and its next job begins a new deadline.
@@ -83,26 +83,30 @@ enum Bandwidth {
 pub(crate) struct Server {
     rule: ServerRule,
     period: Span,
-    full: Span,
+    /// The full budget.
+    capacity: Span,
     left: Span,
-    /// The fraction of `left`, in 2^-32 ns, for `grub`.
+    /// The fraction of a nanosecond of budget beyond `left`, in 2^-32 ns, for `grub`.
     fraction: u64,
     /// Absolute.
     deadline: Time,
-    /// When this budget came. Level `fifo` goes by it.
+    /// When this budget came. Levels of order `fifo` order the server by it.
     release: Time,
     /// Whether it has had the CPU on this budget.
     started: bool,
     had_work: bool,
     /// The next multiple of the period, for a periodic server.
     next_period: Time,
-    /// Whether a sporadic server has budget and work, and the start of the last such interval.
+    /// Whether a sporadic server has budget and work.
     active: bool,
+    /// The start of the last interval in which it was active.
     since: Time,
+    /// The budget used since then.
     used: Span,
+    /// When used parts come back, and how much each.
     returns: VecDeque<(Time, Span)>,
     bandwidth: Bandwidth,
-    /// Its part of the active bandwidth of its scope, in 2^-32.
+    /// What `active_share` of its scope counts for it, in 2^-32.
     counted: u64,
     /// Its terms from the end of its period on.
     pending: Option<Terms>,
@@ -115,7 +119,7 @@ impl Server {
         Server {
             rule,
             period,
-            full: budget,
+            capacity: budget,
             left: if is_bandwidth(rule) { Span::ZERO } else { budget },
             fraction: 0,
             deadline: if is_bandwidth(rule) { Time::ZERO } else { now.saturating_add(period) },
@@ -138,17 +142,17 @@ impl Server {
         self.returns.reserve(RETURNS_MAX + 1);
     }
 
-    /// It is to have these terms from the end of its period on.
+    /// Lets these terms hold from the end of its period on.
     pub(crate) fn switch(&mut self, terms: Terms) {
         self.pending = Some(terms);
     }
 
-    /// Its rule, period and full budget.
+    /// Its rule, period and capacity.
     pub(crate) fn terms(&self) -> Terms {
-        Terms { rule: self.rule, period: self.period, budget: self.full }
+        Terms { rule: self.rule, period: self.period, budget: self.capacity }
     }
 
-    /// When all of its budget is back or lost. `None`: it is so now.
+    /// When all of its budget is back or lost. `None`: that is so now.
     fn period_end(&self) -> Option<Time> {
         if self.terms().are_closed() {
             return None;
@@ -189,7 +193,7 @@ impl Server {
         self.started
     }
 
-    /// Whether it is to have the CPU, if its component has work or not.
+    /// Whether it may compete for the CPU. `has_work`: whether its component has work.
     pub(crate) fn is_eligible(&self, has_work: bool) -> bool {
         let idles = matches!(self.rule, ServerRule::Ptps | ServerRule::Wcps | ServerRule::Crps);
         // A sporadic server that waits for new terms does not become active again.
@@ -206,10 +210,11 @@ impl Server {
         self.started = true;
     }
 
-    /// Brings its part of the active bandwidth of its scope up to date. Only `grub` has servers that are not active.
-    pub(crate) fn count_in(&mut self, active_share: &mut u128) {
+    /// Updates its part in the active bandwidth of its scope, in 2^-32. Under rules other than `grub` a server is
+    /// always active.
+    pub(crate) fn update_active_share(&mut self, active_share: &mut u128) {
         let counts = self.rule != ServerRule::Grub || self.bandwidth != Bandwidth::Inactive;
-        let share = if counts { share(self.full, self.period) } else { 0 };
+        let share = if counts { share(self.capacity, self.period) } else { 0 };
         let before = std::mem::replace(&mut self.counted, share);
         *active_share = *active_share + u128::from(share) - u128::from(before);
     }
@@ -250,7 +255,7 @@ impl Server {
         now.saturating_add(Span::from_ns(u64::try_from(time).unwrap_or(u64::MAX)))
     }
 
-    /// When it changes though nothing happens and it pays nothing.
+    /// When it changes if nothing happens and it pays nothing.
     pub(crate) fn next_change(&self) -> Time {
         let returned = self.returns.front().map_or(Time::MAX, |(at, _)| *at);
         let bandwidth = match (self.rule, self.bandwidth) {
@@ -262,59 +267,59 @@ impl Server {
         self.next_period.min(returned).min(bandwidth).min(switched)
     }
 
-    /// Brings it to `now`, where its component has work or not.
-    pub(crate) fn update(&mut self, now: Time, has_work: bool, mut tell: impl FnMut(Change)) {
+    /// Brings it to `now` and reports each change. `has_work`: whether its component has work now.
+    pub(crate) fn update(&mut self, now: Time, has_work: bool, mut report: impl FnMut(Change)) {
         let before = self.has_budget();
-        self.take_terms(now, &mut tell);
-        self.update_by_rule(now, has_work, &mut tell);
+        self.apply_terms(now, &mut report);
+        self.update_by_rule(now, has_work, &mut report);
         // Its period may have ended with its work.
-        if self.take_terms(now, &mut tell) {
-            self.update_by_rule(now, has_work, &mut tell);
+        if self.apply_terms(now, &mut report) {
+            self.update_by_rule(now, has_work, &mut report);
         }
         if !before && self.has_budget() {
             self.started = false;
         }
     }
 
-    /// Begins with new terms, if there are any and its period is over.
-    fn take_terms(&mut self, now: Time, tell: &mut impl FnMut(Change)) -> bool {
+    /// Applies new terms, if there are any and its period is over. Returns whether it did.
+    fn apply_terms(&mut self, now: Time, report: &mut impl FnMut(Change)) -> bool {
         let Some(terms) = self.pending.filter(|_| self.period_end().is_none_or(|end| end <= now)) else { return false };
         let had_budget = self.has_budget();
         let mut returns = std::mem::take(&mut self.returns);
         returns.clear();
         *self = Server { returns, counted: self.counted, ..Server::new(terms, now) };
-        tell(Change::Switched);
+        report(Change::Switched);
         // A periodic server has its first budget in the next step.
         let begins_later = is_periodic(self.rule) && !terms.are_closed();
         if !begins_later && (had_budget || self.has_budget()) {
-            tell(Change::Replenished(self.left));
+            report(Change::Replenished(self.left));
         }
         true
     }
 
-    fn update_by_rule(&mut self, now: Time, has_work: bool, tell: &mut impl FnMut(Change)) {
+    fn update_by_rule(&mut self, now: Time, has_work: bool, report: &mut impl FnMut(Change)) {
         match self.rule {
-            ServerRule::Sporadic => self.update_sporadic(now, has_work, tell),
-            ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => self.update_bandwidth(now, has_work, tell),
-            _ => self.update_periodic(now, has_work, tell),
+            ServerRule::Sporadic => self.update_sporadic(now, has_work, report),
+            ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub => self.update_bandwidth(now, has_work, report),
+            _ => self.update_periodic(now, has_work, report),
         }
         if self.had_work && !has_work {
-            tell(Change::Idle);
+            report(Change::Idle);
         }
         self.had_work = has_work;
     }
 
-    fn replenish(&mut self, budget: Span, tell: &mut impl FnMut(Change)) {
+    fn replenish(&mut self, budget: Span, report: &mut impl FnMut(Change)) {
         (self.left, self.fraction, self.started) = (budget, 0, false);
-        tell(Change::Replenished(budget));
+        report(Change::Replenished(budget));
     }
 
-    fn update_periodic(&mut self, now: Time, has_work: bool, tell: &mut impl FnMut(Change)) {
+    fn update_periodic(&mut self, now: Time, has_work: bool, report: &mut impl FnMut(Change)) {
         if self.next_period <= now {
             self.release = self.next_period;
             self.deadline = self.next_period.saturating_add(self.period);
             self.next_period = self.deadline;
-            self.replenish(self.full, tell);
+            self.replenish(self.capacity, report);
         }
         if self.rule == ServerRule::Polling && !has_work && self.has_budget() {
             self.left = Span::ZERO;
@@ -323,7 +328,7 @@ impl Server {
         }
     }
 
-    fn update_sporadic(&mut self, now: Time, has_work: bool, tell: &mut impl FnMut(Change)) {
+    fn update_sporadic(&mut self, now: Time, has_work: bool, report: &mut impl FnMut(Change)) {
         // Parts used over more than a period come back at once.
         loop {
             let mut returned = Span::ZERO;
@@ -333,12 +338,12 @@ impl Server {
             }
             self.left += returned;
             if !returned.is_zero() {
-                tell(Change::Replenished(self.left));
+                report(Change::Replenished(self.left));
             }
             // With a quantum it may pay for a while after its work is done.
             self.active &= has_work && !self.left.is_zero() && returned.is_zero();
             if !self.active {
-                self.give_back(self.since.saturating_add(self.period));
+                self.schedule_return(self.since.saturating_add(self.period));
             }
             if self.returns.front().is_none_or(|(at, _)| *at > now) {
                 break;
@@ -351,22 +356,22 @@ impl Server {
         }
     }
 
-    /// The part used since the server became active comes back at `at`. Calls come in the order of `at`.
-    fn give_back(&mut self, at: Time) {
+    /// Lets the part used since the server became active come back at `at`. Calls come in the order of `at`.
+    fn schedule_return(&mut self, at: Time) {
         let part = std::mem::replace(&mut self.used, Span::ZERO);
         if part.is_zero() {
             return;
         }
-        let full = self.returns.len() >= RETURNS_MAX;
+        let is_full = self.returns.len() >= RETURNS_MAX;
         match self.returns.back_mut() {
-            Some(last) if full => *last = (at, last.1 + part),
+            Some(last) if is_full => *last = (at, last.1 + part),
             _ => self.returns.push_back((at, part)),
         }
     }
 
-    fn update_bandwidth(&mut self, now: Time, has_work: bool, tell: &mut impl FnMut(Change)) {
+    fn update_bandwidth(&mut self, now: Time, has_work: bool, report: &mut impl FnMut(Change)) {
         // One of several servers whose share of the budget is nothing.
-        if self.full.is_zero() {
+        if self.capacity.is_zero() {
             return;
         }
         let had_deadline = self.deadline > Time::ZERO;
@@ -374,7 +379,7 @@ impl Server {
         if !self.has_budget() && had_deadline && !waits {
             self.deadline = self.deadline.saturating_add(self.period);
             self.release = now;
-            self.replenish(self.full, tell);
+            self.replenish(self.capacity, report);
         }
         if let Bandwidth::Lagging(until) = self.bandwidth
             && until <= now
@@ -382,15 +387,15 @@ impl Server {
             self.bandwidth = Bandwidth::Inactive;
         }
         if has_work && !self.had_work {
-            let fresh = match self.rule {
+            let restarts = match self.rule {
                 ServerRule::Grub => self.bandwidth == Bandwidth::Inactive,
                 // A throttled server stays so.
-                _ => !had_deadline || self.has_budget() && self.asks_for_more(now),
+                _ => !had_deadline || self.has_budget() && self.exceeds_bandwidth(now),
             };
-            if fresh && self.pending.is_none() {
+            if restarts && self.pending.is_none() {
                 self.deadline = now.saturating_add(self.period);
                 self.release = now;
-                self.replenish(self.full, tell);
+                self.replenish(self.capacity, report);
             }
             self.bandwidth = Bandwidth::Contending;
         }
@@ -400,16 +405,16 @@ impl Server {
         }
     }
 
-    /// Whether its budget by its deadline would be more than its share: q >= (d - t) Q / T.
-    fn asks_for_more(&self, now: Time) -> bool {
+    /// Whether the rest of its budget is at least the share of its bandwidth until its deadline: q >= (d - t) Q / T.
+    fn exceeds_bandwidth(&self, now: Time) -> bool {
         let room = u128::from(self.deadline.saturating_since(now).as_ns());
-        let (budget, period) = (u128::from(self.full.as_ns()), u128::from(self.period.as_ns()));
+        let (budget, period) = (u128::from(self.capacity.as_ns()), u128::from(self.period.as_ns()));
         u128::from(self.left.as_ns()) * period >= room * budget
     }
 
     /// When its virtual time is real time: d - q T / Q.
     fn zero_lag(&self, now: Time) -> Time {
-        let (budget, period) = (u128::from(self.full.as_ns().max(1)), u128::from(self.period.as_ns()));
+        let (budget, period) = (u128::from(self.capacity.as_ns().max(1)), u128::from(self.period.as_ns()));
         let part = (u128::from(self.fraction) * period) >> FRACTION_BITS;
         let early = (u128::from(self.left.as_ns()) * period + part) / budget;
         let early = u64::try_from(early).unwrap_or(u64::MAX);
@@ -428,7 +433,7 @@ fn is_periodic(rule: ServerRule) -> bool {
     !is_bandwidth(rule) && rule != ServerRule::Sporadic
 }
 
-/// Whether it has a bandwidth and a deadline of its own making.
+/// Whether the server sets its own deadlines, by its bandwidth.
 fn is_bandwidth(rule: ServerRule) -> bool {
     matches!(rule, ServerRule::Cbs | ServerRule::CbsHard | ServerRule::Grub)
 }

@@ -46,13 +46,13 @@ use choose::{Choice, Entry};
 #[derive(Clone, Debug)]
 struct Scope {
     pool: Pool,
-    /// The node's slots of its tasks.
+    /// The slots of its tasks on the node.
     slots: Vec<u32>,
     servers: Vec<usize>,
     /// By plan, by position in `servers`, and by the server's terms.
     places: Vec<Vec<Vec<Place>>>,
     plan: usize,
-    /// The CPUs of the node that are its own. None of a component are.
+    /// The node's CPUs that belong to it. The scope of a component has none.
     own: Vec<u32>,
     /// The most CPUs that it may have at once.
     cpus: usize,
@@ -63,10 +63,10 @@ struct Scope {
     picks: Vec<Entry>,
     /// Something may have happened since then.
     stale: bool,
-    /// Its jobs and servers.
+    /// Its jobs and servers by rank.
     order: ScopeOrder<Entry>,
-    /// The standing of the job of each slot.
-    standings: Vec<Option<EntryState>>,
+    /// The entry of each slot's job in `order`.
+    entry_states: Vec<Option<EntryState>>,
     ranks_vary: bool,
     /// How many jobs its tasks have, and how many of its servers have a job in them.
     jobs: usize,
@@ -79,18 +79,20 @@ struct Scope {
 
 /// One of the servers of a component.
 #[derive(Clone, Debug)]
-struct Virtual {
+struct ClusterServer {
     group: usize,
     account: Server,
-    /// Its terms: the first ones, then those of its changes. And the place of the present ones.
+    /// Its first terms, then those of its changes.
     terms: Vec<Terms>,
+    /// The present ones of `terms`, and those to come next.
     term: usize,
     next_term: usize,
-    /// The scope that it stands in, and its position there.
+    /// The scope that it competes in, and its position among the servers there.
     outer: usize,
-    at: usize,
+    position: usize,
     eligible: bool,
-    standing: Option<EntryState>,
+    /// Its entry in the order of that scope.
+    entry_state: Option<EntryState>,
     /// The node's scope of its last CPU.
     root: Option<usize>,
     /// The server through which it got that CPU.
@@ -124,7 +126,7 @@ pub(crate) struct VirtualClusters {
     roots: usize,
     /// Scope and slot in it, by slot of the node.
     homes: Vec<(usize, u32)>,
-    servers: Vec<Virtual>,
+    servers: Vec<ClusterServer>,
     groups: Vec<Group>,
     /// The job on each CPU: scope and slot in it.
     cpus: Vec<Option<(usize, u32)>>,
@@ -143,7 +145,7 @@ pub(crate) struct VirtualClusters {
     paid_until: Time,
     events: Vec<ServerEvent>,
     laxity_quantum: Option<Span>,
-    /// Changes to come, the earliest last: a component, and the place of its new terms.
+    /// Changes to come, the earliest last: a component, and the index of its new terms.
     switches: Vec<(Time, usize, usize)>,
 }
 
@@ -198,7 +200,7 @@ impl VirtualClusters {
         rename(&mut decisions[from..], &self.scopes[home].slots);
     }
 
-    /// Another plan of a scope of the node holds.
+    /// Puts another plan of one of the node's scopes in force.
     fn adopt(&mut self, root: usize, plan: usize, now: Time, decisions: &mut Vec<Decision>) {
         let from = decisions.len();
         let scope = &mut self.scopes[root];
@@ -230,7 +232,7 @@ impl VirtualClusters {
         for at in 0..self.choice.payers.len() {
             let server = self.choice.payers[at];
             let rate = self.rate(server);
-            let Virtual { account, group, .. } = &mut self.servers[server];
+            let ClusterServer { account, group, .. } = &mut self.servers[server];
             let paid = account.charge(time, rate);
             let group = *group;
             // A sporadic server notes what it has used.
@@ -319,7 +321,7 @@ impl VirtualClusters {
         }
     }
 
-    /// Brings servers to `now` that something has happened to, from the inside out.
+    /// Updates the servers to which something has happened, inner ones first.
     fn update(&mut self, now: Time) {
         while let Some((_, group, term)) = self.switches.pop_if(|(at, ..)| *at <= now) {
             for at in 0..self.groups[group].servers.len() {
@@ -373,7 +375,7 @@ impl VirtualClusters {
             self.place_server(server);
         }
         if switched {
-            self.tell_of_switch(group, now);
+            self.report_switch(group, now);
         }
         if replenished {
             let left = self.groups[group].servers.iter().map(|server| self.servers[*server].account.left());
@@ -389,7 +391,7 @@ impl VirtualClusters {
 
     /// Brings a server to `now`. Returns whether it has a new budget, and whether it has new terms.
     fn update_server(&mut self, server: usize, has_work: bool, now: Time) -> (bool, bool) {
-        let Virtual { account, term, next_term, eligible, outer, .. } = &mut self.servers[server];
+        let ClusterServer { account, term, next_term, eligible, outer, .. } = &mut self.servers[server];
         let (mut replenished, mut switched) = (false, false);
         account.update(now, has_work, |change| {
             replenished |= matches!(change, Change::Replenished(_));
@@ -399,7 +401,7 @@ impl VirtualClusters {
             *term = *next_term;
         }
         self.changes_at.set(server as u32, account.next_change());
-        account.count_in(&mut self.scopes[*outer].active_share);
+        account.update_active_share(&mut self.scopes[*outer].active_share);
         let outer = *outer;
         let is_eligible = account.is_eligible(has_work);
         if std::mem::replace(eligible, is_eligible) != is_eligible {
@@ -409,7 +411,7 @@ impl VirtualClusters {
     }
 
     /// Reports new terms when the last server of a component has them.
-    fn tell_of_switch(&mut self, group: usize, now: Time) {
+    fn report_switch(&mut self, group: usize, now: Time) {
         let servers = &self.groups[group].servers;
         let term = servers.first().map_or(0, |server| self.servers[*server].term);
         if servers.iter().any(|server| self.servers[*server].term != term) {
@@ -456,7 +458,7 @@ impl VirtualClusters {
         self.choice.run = run;
     }
 
-    /// Notes the payers from now on.
+    /// Records who pays from now on.
     fn record_payers(&mut self, now: Time) {
         let mut all = std::mem::take(&mut self.paying);
         for at in 0..self.choice.payers.len() {

@@ -39,11 +39,11 @@ fn steps() -> impl Strategy<Value = (usize, usize, Vec<Step>)> {
     })
 }
 
-/// Goes through the steps with a link of room for `hopeful_max`, and checks all that becomes due;
+/// Goes through the steps with a link of room for `live_max`, and checks all that becomes due;
 /// how many are given up.
-fn run(predecessors: usize, backlog: usize, hopeful_max: Option<usize>, steps: &[Step]) -> usize {
+fn run(predecessors: usize, backlog: usize, live_max: Option<usize>, steps: &[Step]) -> usize {
     let count = predecessors as u32;
-    let mut link = hopeful_max.map_or_else(|| Link::new(count), |max| Link::bounded(count, max));
+    let mut link = live_max.map_or_else(|| Link::new(count), |max| Link::bounded(count, max));
     let mut all = vec![Predecessor::default(); predecessors];
     let mut told: BTreeMap<u64, Reports> = BTreeMap::new();
     let (mut next, mut given_up, mut shed_for_nothing) = (0, 0, 0);
@@ -80,7 +80,7 @@ fn run(predecessors: usize, backlog: usize, hopeful_max: Option<usize>, steps: &
             assert!(due.shed || (reference.times == count && !reference.shed), "released too early: {due:?}");
             assert!(due.origin == Time::MAX || Some(due.origin) == reference.origin, "{due:?}");
             assert!(due.shed || Some(due.origin) == reference.origin, "{due:?}");
-            if hopeful_max.is_none() || predecessors == 1 {
+            if live_max.is_none() || predecessors == 1 {
                 assert_eq!(reference.times, count, "{due:?} before all have ended");
             }
         }

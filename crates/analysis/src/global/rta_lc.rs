@@ -17,8 +17,8 @@
 //!
 //! | paper | here |
 //! |---|---|
-//! | W^NC | `Slot::fresh`, with x + J for x |
-//! | W^CI | max of `Slot::fresh` and `Slot::carried`: equal to Eq. 6 for J = 0 |
+//! | W^NC | `Slot::workload_nc`, with x + J for x |
+//! | W^CI | max of `Slot::workload_nc` and `Slot::workload_ci`: equal to Eq. 6 for J = 0 |
 //! | R_i | D - S, from the arrival |
 //!
 //! **Tasks of one level.** An earlier job of k may run in the unit before. A peer's job released

@@ -115,7 +115,7 @@ impl Cluster {
             // Its laxity stays as it is now.
             let rank = if slots.vary() { slots.rerank(rank.slot(), now) } else { rank };
             let rank = slots.withdrawn(rank, now);
-            self.take_back(rank, cpu);
+            self.stop(rank, cpu);
             decisions.push(Decision::Preempt { slot: rank.slot(), cpu });
         }
     }

@@ -5,7 +5,7 @@ use takt_model::{Auto, ComponentId, CpuSet, NodeId, Plan, ServerRule, Span, Stra
 
 pub(crate) use super::Place;
 use super::order::ScopeOrder;
-use super::{Choice, Hierarchy, Node, Pick, Scope, lends_to};
+use super::{Choice, Hierarchy, Pick, Scope, ServerState, lends_to};
 use crate::dispatcher::Dispatcher;
 use crate::error::PolicyError;
 use crate::server::{Server, Terms, share};
@@ -74,19 +74,19 @@ impl Hierarchy {
         }
         for (index, (id, terms)) in components.iter().zip(terms).enumerate() {
             let component = &system.components[id.index()];
-            let asked = changes(system, *id);
+            let asked = change_times(system, *id);
             hierarchy.switches.extend(asked.into_iter().zip(1..).map(|(at, term)| (at, index, term)));
-            hierarchy.servers.push(Node {
+            hierarchy.servers.push(ServerState {
                 component: *id,
                 account: Server::new(terms[0], Time::ZERO),
                 terms,
                 term: 0,
                 next_term: 0,
                 outer: component.parent.map_or(0, |parent| scope_of[parent.index()]),
-                at: 0,
+                position: 0,
                 is_touched: true,
                 eligible: false,
-                standing: None,
+                entry_state: None,
                 paying: None,
                 runs: false,
             });
@@ -102,7 +102,7 @@ impl Hierarchy {
         );
         hierarchy.varying = scopes(|scope| scope.ranks_vary);
         for scope in &hierarchy.scopes {
-            scope.servers.iter().enumerate().for_each(|(at, server)| hierarchy.servers[*server].at = at);
+            scope.servers.iter().enumerate().for_each(|(at, server)| hierarchy.servers[*server].position = at);
         }
         // All servers are brought to the beginning.
         (0..components.len()).for_each(|server| hierarchy.changes_at.set(server as u32, Time::ZERO));
@@ -113,7 +113,7 @@ impl Hierarchy {
     /// Makes room, so that nothing is allocated later.
     fn reserve(&mut self) {
         let (servers, scopes, decisions) = (self.servers.len(), self.scopes.len(), self.decisions_max());
-        // A server is touched and its scope soiled at most once between two updates.
+        // A server is touched and its scope marked dirty at most once between two updates.
         self.to_update.reserve(2 * servers);
         self.paying.reserve(2 * servers);
         self.picked.reserve(scopes);
@@ -271,7 +271,7 @@ impl ServerTasks {
 }
 
 /// When the terms of a component's server change.
-pub(crate) fn changes(system: &System, id: ComponentId) -> Vec<Time> {
+pub(crate) fn change_times(system: &System, id: ComponentId) -> Vec<Time> {
     let asked = system.switches.iter().filter(|switch| switch.component == id).map(|switch| switch.at);
     let mut asked: Vec<Time> = asked.collect();
     asked.sort_unstable();

@@ -28,7 +28,7 @@ impl Hierarchy {
     /// Chooses for a scope with the CPU. True if a job runs.
     pub(super) fn choose(&self, scope: usize, now: Time, choice: &mut Choice) -> bool {
         if self.scopes[scope].quantum.is_some() {
-            return self.follow(scope, now, choice);
+            return self.apply_pick(scope, now, choice);
         }
         let place = choice.picks.len();
         choice.picks.push((scope, Pick::default()));
@@ -88,7 +88,7 @@ impl Hierarchy {
     }
 
     /// Applies the last decision of a scope with a quantum. True if a job runs.
-    fn follow(&self, scope: usize, now: Time, choice: &mut Choice) -> bool {
+    fn apply_pick(&self, scope: usize, now: Time, choice: &mut Choice) -> bool {
         let at = &self.scopes[scope];
         let has_budget = |server: usize| self.servers[server].account.has_budget();
         if let Some(lender) = at.pick.lender {
@@ -136,13 +136,13 @@ impl Hierarchy {
 
     /// Puts a server in its place in the order of its scope.
     pub(super) fn put_in_place(&mut self, server: usize, busy: bool) {
-        let node = &self.servers[server];
-        let (outer, eligible) = (node.outer, node.eligible);
+        let state = &self.servers[server];
+        let (outer, eligible) = (state.outer, state.eligible);
         let at = &self.scopes[outer];
-        let place = &at.places[at.plan][node.at][node.term];
-        let rank = self.rank(outer, server, place, (at.slots.len() + node.at) as u32);
+        let place = &at.places[at.plan][state.position][state.term];
+        let rank = self.rank(outer, server, place, (at.slots.len() + state.position) as u32);
         let now = Some(EntryState { rank, eligible, busy });
-        let before = std::mem::replace(&mut self.servers[server].standing, now);
+        let before = std::mem::replace(&mut self.servers[server].entry_state, now);
         self.scopes[outer].order.set(server, before, now);
     }
 
@@ -150,7 +150,7 @@ impl Hierarchy {
     pub(super) fn put_in_order(&mut self, scope: usize) {
         for at in 0..self.scopes[scope].servers.len() {
             let server = self.scopes[scope].servers[at];
-            let busy = self.servers[server].standing.is_some_and(|at| at.busy);
+            let busy = self.servers[server].entry_state.is_some_and(|at| at.busy);
             self.put_in_place(server, busy);
         }
     }

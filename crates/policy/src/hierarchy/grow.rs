@@ -59,8 +59,8 @@ impl Hierarchy {
         std::mem::swap(&mut self.varying, &mut next.varying);
         std::mem::swap(&mut self.by_laxity, &mut next.by_laxity);
         std::mem::swap(&mut self.with_sections, &mut next.with_sections);
-        for (node, other) in self.servers.iter_mut().zip(&mut next.servers) {
-            std::mem::swap(&mut node.terms, &mut other.terms);
+        for (server, other) in self.servers.iter_mut().zip(&mut next.servers) {
+            std::mem::swap(&mut server.terms, &mut other.terms);
         }
         self.servers.extend(next.servers.drain(servers.min(next.servers.len())..));
         self.homes.extend(next.homes.drain(slots.min(next.homes.len())..));

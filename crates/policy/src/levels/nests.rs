@@ -79,40 +79,43 @@ pub(super) struct Nests {
     stacks: Vec<Vec<u32>>,
     /// By slot.
     started: Vec<Started>,
+    /// CPU time is counted up to here.
     until: Time,
     /// By plan, by level, that of demoted jobs last.
     rows: Vec<Vec<Row>>,
-    /// The same of the plan in force.
-    here: Vec<Row>,
+    /// The rows of the plan in force.
+    current: Vec<Row>,
     seats: u32,
     /// Whether some plan compares what has started by laxity: then CPU time counts.
     by_laxity: bool,
     quantum: Option<Span>,
-    /// Whether started jobs may have other seats than were told.
+    /// Whether started jobs may have other seats than were reported.
     moved: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Started {
-    /// The CPU time that it had until [`Nests::until`].
-    had: Span,
-    /// The same when laxities were last compared: in between its rank stays.
+    /// The CPU time that it received until [`Nests::until`].
+    executed: Span,
+    /// The same when laxities were last compared. Its rank uses this, so the rank stays until the next comparison.
     compared: Span,
-    /// The seat that was last told of it.
-    told: u32,
+    /// The seat that was last reported for it.
+    reported: u32,
 }
 
+/// The seats of a level.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     preemptive: bool,
     by_laxity: bool,
-    /// The number of its least important seat; the others have those before.
+    /// The number of its least important seat. Its other seats have the numbers before.
     last_seat: u32,
+    /// How many seats it has.
     depth: u32,
 }
 
 impl Nests {
-    /// Nothing where all jobs run to completion; `most` levels has the plan with the most.
+    /// `None` if all jobs run to completion. `most`: the largest number of levels of a plan.
     pub(super) fn new(system: &System, node: NodeId, plans: &[Plan], most: usize, slots: usize) -> Option<Nests> {
         let preemptive = |plan: &Plan| plan.levels.iter().any(|level| level.preemptive);
         if !plans.iter().any(preemptive) {
@@ -140,9 +143,9 @@ impl Nests {
         let rows: Vec<Vec<Row>> = rows.collect();
         Some(Nests {
             stacks: vec![Vec::with_capacity(slots); most + 1],
-            started: vec![Started { had: Span::ZERO, compared: Span::ZERO, told: 0 }; slots],
+            started: vec![Started { executed: Span::ZERO, compared: Span::ZERO, reported: 0 }; slots],
             until: Time::ZERO,
-            here: rows.first().cloned().unwrap_or_default(),
+            current: rows.first().cloned().unwrap_or_default(),
             by_laxity: rows.iter().flatten().any(|row| row.by_laxity),
             rows,
             seats: seats + demoted,
@@ -156,12 +159,12 @@ impl Nests {
     }
 
     pub(super) fn level(&self, seat: u32) -> u32 {
-        self.here.partition_point(|row| row.last_seat < seat) as u32
+        self.current.partition_point(|row| row.last_seat < seat) as u32
     }
 
     pub(super) fn adopt(&mut self, plan: usize) {
         if let Some(rows) = self.rows.get(plan) {
-            self.here.copy_from_slice(rows);
+            self.current.copy_from_slice(rows);
         }
     }
 
@@ -171,7 +174,7 @@ impl Nests {
 
     /// The seat of the job at a place of its level's stack.
     fn seat_at(&self, level: u32, place: usize) -> u32 {
-        let row = self.here.get(level as usize);
+        let row = self.current.get(level as usize);
         row.map_or(0, |row| row.last_seat - (place as u32).min(row.depth - 1))
     }
 
@@ -181,7 +184,7 @@ impl Nests {
         stack.push(slot);
         let seat = self.seat_at(level, self.stack(level).len() - 1);
         if let Some(started) = self.started.get_mut(slot as usize) {
-            *started = Started { had: Span::ZERO, compared: Span::ZERO, told: seat };
+            *started = Started { executed: Span::ZERO, compared: Span::ZERO, reported: seat };
         }
     }
 
@@ -202,7 +205,7 @@ impl Levels {
         self.nests.as_ref().map_or(self.level_count(), |nests| nests.seat_count())
     }
 
-    /// The seat of a slot's job that has started; of another one the least important of its level.
+    /// The seat of a slot's job, if it has started. Otherwise the least important seat of its level.
     #[must_use]
     pub fn seat(&self, slot: u32) -> Option<u32> {
         let level = self.level(slot)?;
@@ -211,8 +214,8 @@ impl Levels {
         Some(nests.seat_at(level, place))
     }
 
-    /// The seat whose thread is to ask for a job of this level: nothing where none waits, or what
-    /// has started goes before.
+    /// The seat whose thread is to ask for a job of this level. `None` if no job waits, or if a started one goes
+    /// before.
     #[inline]
     #[must_use]
     pub fn calls(&self, level: u32) -> Option<u32> {
@@ -223,8 +226,8 @@ impl Levels {
     }
 
     fn calls_in(&self, nests: &Nests, level: u32) -> Option<u32> {
-        let row = nests.here.get(level as usize)?;
-        let first = self.first_at(level)?;
+        let row = nests.current.get(level as usize)?;
+        let first = self.first_waiting(level)?;
         let stack = nests.stack(level);
         match stack.last() {
             Some(top) if row.preemptive => {
@@ -236,7 +239,7 @@ impl Levels {
     }
 
     /// The slot of the first job that waits at a level.
-    fn first_at(&self, level: u32) -> Option<u32> {
+    fn first_waiting(&self, level: u32) -> Option<u32> {
         use crate::rank::Entry;
         match self.queues.get(level as usize) {
             Some(queue) => queue.peek(&self.slots).map(Entry::slot),
@@ -244,12 +247,13 @@ impl Levels {
         }
     }
 
-    /// How important the job of a slot is, with the CPU time that it had.
+    /// How important the job of a slot is, with its CPU time at the last comparison.
     fn rank(&self, slot: u32) -> Rank {
         let (Some(at), Some(nests)) = (self.slots.get(slot as usize), &self.nests) else { return Rank::NOBODY };
         let started = at.state == State::Running;
-        let had = nests.started.get(slot as usize).filter(|_| started).map_or(Span::ZERO, |had| had.compared);
-        let key = at.of.key(|| at.of.wcet.saturating_sub(had));
+        let job = nests.started.get(slot as usize).filter(|_| started);
+        let executed = job.map_or(Span::ZERO, |job| job.compared);
+        let key = at.of.key(|| at.of.wcet.saturating_sub(executed));
         at.of.rank(0, Phase::waiting(at.of.preemptive, started), key, slot)
     }
 
@@ -258,15 +262,14 @@ impl Levels {
         (0..nests.stacks.len() as u32).find(|level| !nests.stack(*level).is_empty() || self.waits_at(*level))
     }
 
-    /// The job that has the CPU; nothing where another one is about to start.
+    /// The job that has the CPU. `None` if another one is about to start.
     fn executing(&self, nests: &Nests) -> Option<u32> {
         let level = self.first_busy(nests)?;
-        let preempted = nests.here.get(level as usize)?.preemptive && self.calls_in(nests, level).is_some();
+        let preempted = nests.current.get(level as usize)?.preemptive && self.calls_in(nests, level).is_some();
         nests.stack(level).last().copied().filter(|_| !preempted)
     }
 
-    /// Time has come to `now`: what runs has had the CPU until then. To be called before anything
-    /// that happens at `now` is told.
+    /// Counts the CPU time of the running job up to `now`. Must be called before any call about what happens at `now`.
     #[inline]
     pub fn advance(&mut self, now: Time) {
         if self.nests.as_ref().is_some_and(|nests| nests.by_laxity) {
@@ -278,14 +281,14 @@ impl Levels {
     fn count_until(&mut self, now: Time) {
         let running = self.nests.as_ref().and_then(|nests| self.executing(nests));
         let Some(nests) = &mut self.nests else { return };
-        let had = now.saturating_since(nests.until);
+        let stretch = now.saturating_since(nests.until);
         nests.until = nests.until.max(now);
         if let Some(started) = running.and_then(|slot| nests.started.get_mut(slot as usize)) {
-            started.had = started.had.saturating_add(had);
+            started.executed = started.executed.saturating_add(stretch);
         }
     }
 
-    /// Whether the order of what has started changes with time: then [`Levels::compare`] is to be called.
+    /// Whether jobs of some level preempt each other: then [`Levels::compare`] must be called.
     #[inline]
     #[must_use]
     pub fn nests(&self) -> bool {
@@ -297,18 +300,18 @@ impl Levels {
     pub fn compare(&mut self) -> Option<u32> {
         self.rank_started();
         let level = self.first_busy(self.nests.as_ref()?)?;
-        if self.nests.as_ref()?.here.get(level as usize)?.by_laxity {
+        if self.nests.as_ref()?.current.get(level as usize)?.by_laxity {
             self.sort(level);
         }
         self.calls(level)
     }
 
-    /// Updates the ranks of the started jobs to the CPU time that they have had.
+    /// Updates the ranks of the started jobs to the CPU time that they have received.
     fn rank_started(&mut self) {
         let Some(nests) = self.nests.as_mut().filter(|nests| nests.by_laxity) else { return };
         for slot in nests.stacks.iter().flatten() {
             if let Some(started) = nests.started.get_mut(*slot as usize) {
-                started.compared = started.had;
+                started.compared = started.executed;
             }
         }
     }
@@ -391,22 +394,22 @@ impl Levels {
             for place in 0..nests.stack(level).len() {
                 let seat = nests.seat_at(level, place);
                 let Some(slot) = nests.stack(level).get(place).copied() else { continue };
-                if let Some(started) = nests.started.get_mut(slot as usize).filter(|started| started.told != seat) {
-                    started.told = seat;
+                if let Some(started) = nests.started.get_mut(slot as usize).filter(|started| started.reported != seat) {
+                    started.reported = seat;
                     each(slot, seat);
                 }
             }
         }
     }
 
-    /// When laxities are to be compared next though nothing happens: the next point of the node's
-    /// laxity quantum while jobs compete by laxity.
+    /// When laxities must be compared next if nothing happens: at the next multiple of the node's laxity quantum, while
+    /// jobs compete by laxity.
     #[must_use]
     pub fn next_comparison(&self, now: Time) -> Option<Time> {
         let nests = self.nests.as_ref().filter(|nests| nests.by_laxity)?;
         let quantum = nests.quantum?.as_ns().max(1);
         let level = self.first_busy(nests)?;
-        let row = nests.here.get(level as usize)?;
+        let row = nests.current.get(level as usize)?;
         let stack = nests.stack(level);
         let contended = row.by_laxity && (stack.len() > 1 || (!stack.is_empty() && self.waits_at(level)));
         let next = (now.as_ns() / quantum).checked_add(1)?.checked_mul(quantum)?;

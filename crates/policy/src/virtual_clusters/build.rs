@@ -4,9 +4,9 @@ use takt_model::plan::Order;
 use takt_model::{ComponentId, CpuSet, NodeId, ServerRule, Span, System, Task, Time};
 
 use super::choose::Choice;
-use super::{Group, Scope, Virtual, VirtualClusters};
+use super::{ClusterServer, Group, Scope, VirtualClusters};
 use crate::error::PolicyError;
-use crate::hierarchy::build::{EVENTS_MAX, Parts, ServerTasks, changes, depth, terms};
+use crate::hierarchy::build::{EVENTS_MAX, Parts, ServerTasks, change_times, depth, terms};
 use crate::hierarchy::{Place, ScopeOrder, lends_to};
 use crate::pool::Pool;
 use crate::server::{Server, Terms};
@@ -49,7 +49,7 @@ impl VirtualClusters {
             made.add(system, (group, *id), &clusters, &mut bound)?;
         }
         made.switches.sort_by_key(|(at, _, term)| std::cmp::Reverse((*at, *term)));
-        let of_server = |(server, cpus): (&Virtual, &Option<CpuSet>)| (made.groups[server.group].id, *cpus);
+        let of_server = |(server, cpus): (&ClusterServer, &Option<CpuSet>)| (made.groups[server.group].id, *cpus);
         let ids: Vec<_> = made.servers.iter().zip(&bound).map(of_server).collect();
         let with_terms = ids.into_iter().zip(&made.servers).map(|((id, cpus), server)| (id, &server.terms[..], cpus));
         let served = ServerTasks::new(system, node, with_terms);
@@ -118,22 +118,22 @@ impl VirtualClusters {
                 return Err(PolicyError::ServerNotPlaced { component: component.name.clone(), node });
             }
             bound.push(cpus.flatten().copied());
-            self.servers.push(Virtual {
+            self.servers.push(ClusterServer {
                 group,
                 account: Server::new(terms[0], Time::ZERO),
                 terms,
                 term: 0,
                 next_term: 0,
                 outer: 0,
-                at: 0,
+                position: 0,
                 eligible: false,
-                standing: None,
+                entry_state: None,
                 root: None,
                 via: None,
                 holds: false,
             });
         }
-        self.switches.extend(changes(system, id).into_iter().zip(1..).map(|(at, term)| (at, group, term)));
+        self.switches.extend(change_times(system, id).into_iter().zip(1..).map(|(at, term)| (at, group, term)));
         self.groups.push(Group {
             id,
             servers: (first..self.servers.len()).collect(),
@@ -177,7 +177,7 @@ impl VirtualClusters {
             self.homes[*slot as usize] = (scope, local as u32);
         }
         for (at, server) in parts.servers.iter().enumerate() {
-            (self.servers[*server].outer, self.servers[*server].at) = (scope, at);
+            (self.servers[*server].outer, self.servers[*server].position) = (scope, at);
         }
     }
 }
@@ -207,7 +207,7 @@ fn scope(
         picks: Vec::with_capacity(if quantum.is_some() { cpus } else { 0 }),
         stale: false,
         order: ScopeOrder::new(count, lends),
-        standings: vec![None; tasks.len()],
+        entry_states: vec![None; tasks.len()],
         ranks_vary,
         jobs: 0,
         busy_servers: 0,

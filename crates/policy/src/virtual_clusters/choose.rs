@@ -15,14 +15,16 @@ pub(super) enum Entry {
     Server(usize),
 }
 
-/// A CPU that a scope may use. It belongs to a scope of the node. A server gives it to its component.
+/// A CPU that a scope may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Token {
+struct CpuGrant {
+    /// The node's scope to which the CPU belongs.
     root: usize,
+    /// The server that gives it to its component. `None` in a scope of the node.
     from: Option<usize>,
 }
 
-/// A step of a choice, to be taken back if it leads to nothing.
+/// A step of a choice, to be undone if no job runs by it.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// The scope has a CPU more.
@@ -38,42 +40,43 @@ pub(super) struct Choice {
     pub(super) payers: Vec<usize>,
     /// How many jobs run in each scope, at whatever depth.
     pub(super) busy: Vec<usize>,
-    /// By scope: its CPUs, and the entries that have one.
-    tokens: Vec<Vec<Token>>,
+    /// By scope: the CPUs granted to it, and the entries that have one.
+    grants: Vec<Vec<CpuGrant>>,
     served: Vec<Vec<Entry>>,
-    /// The scopes that have had a CPU since the beginning.
+    /// The scopes with entries in `grants`.
     visited: Vec<usize>,
-    /// Scopes with CPUs to give out, outer ones first.
-    to_give_out: BinaryHeap<Reverse<usize>>,
-    idle: Vec<(usize, Token)>,
+    /// Scopes that are to give their CPUs to their entries, outer ones first.
+    to_serve: BinaryHeap<Reverse<usize>>,
+    /// CPUs for which a scope has no use.
+    idle: Vec<(usize, CpuGrant)>,
     lenders: Vec<usize>,
     /// The servers that have a CPU and do not lend it.
     holders: Vec<usize>,
     steps: Vec<Step>,
-    /// Scratch of a scope: its first entries, its CPUs, and the CPU of each entry.
+    /// Reused memory for one scope: its first entries, its CPUs, and the CPU of each entry.
     first: Vec<Entry>,
-    left: Vec<Token>,
-    given: Vec<Option<Token>>,
+    left: Vec<CpuGrant>,
+    given: Vec<Option<CpuGrant>>,
 }
 
 impl Choice {
     /// For scopes with so many CPUs and so many entries, of a node with so many CPUs. Nothing is allocated later.
     pub(super) fn new(scopes: &[(usize, usize)], cpus: usize) -> Self {
-        let tokens = scopes.iter().map(|(of_scope, _)| Vec::with_capacity(*of_scope)).collect();
+        let grants = scopes.iter().map(|(of_scope, _)| Vec::with_capacity(*of_scope)).collect();
         let served = scopes.iter().map(|(of_scope, entries)| Vec::with_capacity(of_scope + entries)).collect();
         let (count, entries) = (scopes.len(), scopes.iter().map(|(_, entries)| entries).sum::<usize>());
         Choice {
             run: Vec::with_capacity(cpus),
             payers: Vec::with_capacity(entries + cpus),
             busy: vec![0; count],
-            tokens,
+            grants,
             served,
             visited: Vec::with_capacity(count),
-            to_give_out: BinaryHeap::with_capacity(count),
+            to_serve: BinaryHeap::with_capacity(count),
             idle: Vec::with_capacity(cpus),
             lenders: Vec::with_capacity(entries + cpus),
             holders: Vec::with_capacity(entries + cpus),
-            // Each CPU is given and each entry served once in a scope, but for what is taken back.
+            // Each CPU is given and each entry served at most once in a scope, apart from undone steps.
             steps: Vec::with_capacity(2 * (count * cpus + entries)),
             first: Vec::with_capacity(cpus),
             left: Vec::with_capacity(cpus),
@@ -89,16 +92,16 @@ impl Choice {
         self.steps.clear();
         for scope in self.visited.drain(..) {
             self.busy[scope] = 0;
-            self.tokens[scope].clear();
+            self.grants[scope].clear();
             self.served[scope].clear();
         }
     }
 
-    fn give(&mut self, scope: usize, token: Token) {
-        if self.tokens[scope].is_empty() {
+    fn give(&mut self, scope: usize, grant: CpuGrant) {
+        if self.grants[scope].is_empty() {
             self.visited.push(scope);
         }
-        self.tokens[scope].push(token);
+        self.grants[scope].push(grant);
         self.steps.push(Step::Given(scope));
     }
 
@@ -107,14 +110,14 @@ impl Choice {
         self.steps.push(Step::Served(scope));
     }
 
-    /// Takes back what has been done since there were so many steps and payers.
+    /// Undoes everything since [`Choice::mark`].
     fn undo(&mut self, (steps, payers): (usize, usize)) {
         self.payers.truncate(payers);
         for step in self.steps.drain(steps..).rev() {
             match step {
                 Step::Given(scope) => {
-                    self.tokens[scope].pop();
-                    if self.tokens[scope].is_empty() {
+                    self.grants[scope].pop();
+                    if self.grants[scope].is_empty() {
                         self.visited.pop();
                     }
                 }
@@ -123,6 +126,7 @@ impl Choice {
         }
     }
 
+    /// The numbers of steps and payers so far, for [`Choice::undo`].
     fn mark(&self) -> (usize, usize) {
         (self.steps.len(), self.payers.len())
     }
@@ -135,12 +139,12 @@ impl VirtualClusters {
         choice.begin();
         self.decide_on_grids(now);
         for root in 0..self.roots {
-            let token = Token { root, from: None };
-            (0..self.scopes[root].own.len()).for_each(|_| choice.give(root, token));
-            choice.to_give_out.push(Reverse(root));
+            let grant = CpuGrant { root, from: None };
+            (0..self.scopes[root].own.len()).for_each(|_| choice.give(root, grant));
+            choice.to_serve.push(Reverse(root));
         }
-        while let Some(Reverse(scope)) = choice.to_give_out.pop() {
-            self.give_out(scope, &mut choice);
+        while let Some(Reverse(scope)) = choice.to_serve.pop() {
+            self.give_cpus(scope, &mut choice);
         }
         let mut idle = std::mem::take(&mut choice.idle);
         // Inner ones first, else in their order. A stable sort of the library may allocate.
@@ -149,7 +153,7 @@ impl VirtualClusters {
             let place = (0..at).find(|other| depth(*other) < depth(at)).unwrap_or(at);
             idle[place..=at].rotate_right(1);
         }
-        for (lender, root) in idle.drain(..).filter_map(|(_, token)| Some((token.from?, token.root))) {
+        for (lender, root) in idle.drain(..).filter_map(|(_, grant)| Some((grant.from?, grant.root))) {
             self.lend_outwards(lender, root, &mut choice);
         }
         choice.idle = idle;
@@ -160,12 +164,12 @@ impl VirtualClusters {
                 scope = self.around(at);
             }
         }
-        self.note_holders(&mut choice);
+        self.mark_holders(&mut choice);
         self.choice = choice;
     }
 
-    /// Notes which servers have the CPU and do not lend it.
-    fn note_holders(&mut self, choice: &mut Choice) {
+    /// Marks the servers that have a CPU and do not lend it.
+    fn mark_holders(&mut self, choice: &mut Choice) {
         choice.holders.drain(..).for_each(|server| self.servers[server].holds = false);
         for entry in choice.visited.iter().flat_map(|scope| &choice.served[*scope]) {
             if let Entry::Server(server) = entry {
@@ -201,67 +205,73 @@ impl VirtualClusters {
         match entry {
             Entry::Job(slot, number) => {
                 let at = &self.scopes[scope];
-                at.standings[slot as usize].is_some() && at.pool.number(slot) == number
+                at.entry_states[slot as usize].is_some() && at.pool.number(slot) == number
             }
             Entry::Server(_) => true,
         }
     }
 
     /// Gives the CPUs of a scope to its first entries.
-    fn give_out(&mut self, scope: usize, choice: &mut Choice) {
+    fn give_cpus(&mut self, scope: usize, choice: &mut Choice) {
         let at = &self.scopes[scope];
-        let count = choice.tokens[scope].len().min(at.cpus);
-        let (mut picks, mut tokens) = (std::mem::take(&mut choice.first), std::mem::take(&mut choice.left));
+        let count = choice.grants[scope].len().min(at.cpus);
+        let (mut picks, mut grants) = (std::mem::take(&mut choice.first), std::mem::take(&mut choice.left));
         let mut given = std::mem::take(&mut choice.given);
         picks.clear();
-        tokens.clear();
+        grants.clear();
         given.clear();
         if at.quantum.is_some() {
             picks.extend(at.picks.iter().take(count));
         } else {
             picks.extend(at.order.after(EntryFilter::Eligible, None).take(count).map(|(_, entry)| entry));
         }
-        tokens.extend(&choice.tokens[scope]);
-        self.assign_cpus(scope, &picks, &mut tokens, &mut given);
-        for (entry, token) in picks.iter().copied().zip(given.iter().copied()) {
-            let Some(token) = token else { continue };
+        grants.extend(&choice.grants[scope]);
+        self.assign_cpus(scope, &picks, &mut grants, &mut given);
+        for (entry, grant) in picks.iter().copied().zip(given.iter().copied()) {
+            let Some(grant) = grant else { continue };
             if !self.is_there(scope, entry) {
                 // It is done since the decision.
-                tokens.push(token);
+                grants.push(grant);
                 continue;
             }
             choice.serve(scope, entry);
             match entry {
-                Entry::Job(slot, _) => choice.run.push((scope, slot, token.root)),
+                Entry::Job(slot, _) => choice.run.push((scope, slot, grant.root)),
                 Entry::Server(server) if self.servers[server].account.has_budget() => {
-                    (self.servers[server].root, self.servers[server].via) = (Some(token.root), token.from);
+                    (self.servers[server].root, self.servers[server].via) = (Some(grant.root), grant.from);
                     choice.payers.push(server);
                     let inner = self.scope_of(self.servers[server].group);
-                    if choice.tokens[inner].is_empty() {
-                        choice.to_give_out.push(Reverse(inner));
+                    if choice.grants[inner].is_empty() {
+                        choice.to_serve.push(Reverse(inner));
                     }
-                    choice.give(inner, Token { root: token.root, from: Some(server) });
+                    choice.give(inner, CpuGrant { root: grant.root, from: Some(server) });
                 }
-                Entry::Server(_) => tokens.push(token),
+                Entry::Server(_) => grants.push(grant),
             }
         }
-        choice.idle.extend(tokens.iter().map(|token| (scope, *token)));
-        (choice.first, choice.left, choice.given) = (picks, tokens, given);
+        choice.idle.extend(grants.iter().map(|grant| (scope, *grant)));
+        (choice.first, choice.left, choice.given) = (picks, grants, given);
     }
 
     /// Gives each of these entries one of the CPUs. An entry prefers the cluster of its last CPU.
-    fn assign_cpus(&self, scope: usize, picks: &[Entry], tokens: &mut Vec<Token>, given: &mut Vec<Option<Token>>) {
-        let count = picks.len().min(tokens.len());
-        if tokens.windows(2).all(|pair| pair[0].root == pair[1].root) {
-            return given.extend(tokens.drain(..count).map(Some));
+    fn assign_cpus(
+        &self,
+        scope: usize,
+        picks: &[Entry],
+        grants: &mut Vec<CpuGrant>,
+        given: &mut Vec<Option<CpuGrant>>,
+    ) {
+        let count = picks.len().min(grants.len());
+        if grants.windows(2).all(|pair| pair[0].root == pair[1].root) {
+            return given.extend(grants.drain(..count).map(Some));
         }
         given.extend(picks.iter().map(|entry| {
             let root = self.last_root(scope, *entry)?;
-            tokens.iter().position(|token| token.root == root).map(|at| tokens.remove(at))
+            grants.iter().position(|grant| grant.root == root).map(|at| grants.remove(at))
         }));
-        let without = given.iter().filter(|token| token.is_none()).count().min(tokens.len());
-        let mut left = tokens.drain(..without);
-        given.iter_mut().filter(|token| token.is_none()).for_each(|token| *token = left.next());
+        let without = given.iter().filter(|grant| grant.is_none()).count().min(grants.len());
+        let mut left = grants.drain(..without);
+        given.iter_mut().filter(|grant| grant.is_none()).for_each(|grant| *grant = left.next());
     }
 
     /// The scope of the node whose CPU an entry had last.
@@ -304,7 +314,7 @@ impl VirtualClusters {
                         choice.payers.push(borrower);
                     }
                     let inner = self.scope_of(self.servers[borrower].group);
-                    self.accept(inner, Token { root, from: Some(borrower) }, choice)
+                    self.accept(inner, CpuGrant { root, from: Some(borrower) }, choice)
                 }
             };
             if runs {
@@ -317,34 +327,34 @@ impl VirtualClusters {
     }
 
     /// A scope has one CPU more. True if a job runs on it.
-    fn accept(&self, scope: usize, token: Token, choice: &mut Choice) -> bool {
+    fn accept(&self, scope: usize, grant: CpuGrant, choice: &mut Choice) -> bool {
         let at = &self.scopes[scope];
-        if choice.tokens[scope].len() >= at.cpus {
+        if choice.grants[scope].len() >= at.cpus {
             return false;
         }
         let next = if at.quantum.is_some() {
-            let pick = at.picks.get(choice.tokens[scope].len()).copied();
+            let pick = at.picks.get(choice.grants[scope].len()).copied();
             pick.filter(|entry| self.is_there(scope, *entry))
         } else {
             let mut eligible = at.order.after(EntryFilter::Eligible, None).map(|(_, entry)| entry);
             eligible.find(|entry| !choice.served[scope].contains(entry))
         };
-        choice.give(scope, token);
+        choice.give(scope, grant);
         let Some(next) = next else { return false };
         choice.serve(scope, next);
         match next {
             Entry::Job(slot, _) => {
-                choice.run.push((scope, slot, token.root));
+                choice.run.push((scope, slot, grant.root));
                 true
             }
             Entry::Server(server) if !self.servers[server].account.has_budget() => false,
             Entry::Server(server) => {
                 choice.payers.push(server);
                 let inner = self.scope_of(self.servers[server].group);
-                if self.accept(inner, Token { root: token.root, from: Some(server) }, choice) {
+                if self.accept(inner, CpuGrant { root: grant.root, from: Some(server) }, choice) {
                     return true;
                 }
-                let lends = self.lend(scope, server, token.root, choice);
+                let lends = self.lend(scope, server, grant.root, choice);
                 choice.lenders.extend(lends.then_some(server));
                 lends
             }
@@ -354,11 +364,11 @@ impl VirtualClusters {
     /// Puts the job of a slot in its place, or takes it away if it is gone.
     pub(super) fn place_job(&mut self, scope: usize, slot: u32, now: Time) {
         let at = &mut self.scopes[scope];
-        let standing = at.pool.rank(slot, now).map(|rank| EntryState { rank, eligible: true, busy: true });
-        let before = std::mem::replace(&mut at.standings[slot as usize], standing);
-        at.order.set(Entry::Job(slot, at.pool.number(slot)), before, standing);
-        at.jobs = at.jobs + usize::from(standing.is_some()) - usize::from(before.is_some());
-        if before.is_some() != standing.is_some() {
+        let entry_state = at.pool.rank(slot, now).map(|rank| EntryState { rank, eligible: true, busy: true });
+        let before = std::mem::replace(&mut at.entry_states[slot as usize], entry_state);
+        at.order.set(Entry::Job(slot, at.pool.number(slot)), before, entry_state);
+        at.jobs = at.jobs + usize::from(entry_state.is_some()) - usize::from(before.is_some());
+        if before.is_some() != entry_state.is_some() {
             self.mark_dirty(scope);
         }
     }
@@ -366,12 +376,12 @@ impl VirtualClusters {
     pub(super) fn place_server(&mut self, server: usize) {
         let of = &self.servers[server];
         let at = &mut self.scopes[of.outer];
-        let place = &at.places[at.plan][of.at][of.term];
-        let slot = (at.pool.slot_count() + of.at) as u32;
+        let place = &at.places[at.plan][of.position][of.term];
+        let slot = (at.pool.slot_count() + of.position) as u32;
         let rank = server_rank(&of.account, place, of.holds, slot);
-        let standing = Some(EntryState { rank, eligible: of.eligible, busy: self.groups[of.group].is_busy });
-        at.order.set(Entry::Server(server), of.standing, standing);
-        self.servers[server].standing = standing;
+        let entry_state = Some(EntryState { rank, eligible: of.eligible, busy: self.groups[of.group].is_busy });
+        at.order.set(Entry::Server(server), of.entry_state, entry_state);
+        self.servers[server].entry_state = entry_state;
     }
 
     /// Puts all jobs and servers of a scope in their places.
