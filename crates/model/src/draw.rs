@@ -36,17 +36,17 @@ pub enum Purpose {
     Delay = 4,
     /// Whether a message is lost.
     Loss = 5,
-    /// How fast a clock goes.
+    /// The rate of a clock.
     Rate = 6,
-    /// How far a deadline is off on another clock.
+    /// The error of a deadline on another clock.
     Error = 7,
     /// Processing of a message at a port.
     Processing = 8,
-    /// When the traffic of others comes to a port.
+    /// The arrival of other traffic at a port.
     Cross = 9,
     /// The steps of a search.
     Search = 10,
-    /// When a clock begins.
+    /// The offset of a clock.
     Offset = 11,
 }
 
@@ -83,7 +83,8 @@ impl Draw {
         Span::from_ns(min.as_ns() + above_min as u64)
     }
 
-    fn pick(&self, purpose: Purpose, number: u64, pmf: &[(Span, Probability)]) -> Span {
+    /// A value of a probability mass function, whose probabilities add up to one.
+    fn draw_pmf(&self, purpose: Purpose, number: u64, pmf: &[(Span, Probability)]) -> Span {
         let billionths = u128::from(Probability::ONE.billionths());
         let mut left = ((u128::from(self.bits(purpose, number)) * billionths) >> 64) as u32;
         for (value, probability) in pmf {
@@ -100,7 +101,7 @@ impl Draw {
         match &task.exec {
             Exec::Wcet => task.wcet,
             Exec::Uniform { min, max } => self.uniform(Purpose::Exec, number, *min, *max),
-            Exec::Pmf(pmf) => self.pick(Purpose::Exec, number, pmf),
+            Exec::Pmf(pmf) => self.draw_pmf(Purpose::Exec, number, pmf),
             Exec::Trace(trace) => {
                 let len = trace.values.len() as u64;
                 if len == 0 { Span::ZERO } else { trace.values[(number % len) as usize] }
@@ -127,8 +128,8 @@ pub struct Arrivals<'a> {
     task: &'a Task,
     draw: Draw,
     jitter: Span,
-    /// The period, where arrivals are periodic without jitter: the common case keeps out of the others' way.
-    even: Option<Span>,
+    /// The period, if arrivals are periodic without jitter. Such arrivals need no draws.
+    fixed_period: Option<Span>,
     next: Option<Arriving>,
 }
 
@@ -146,8 +147,8 @@ impl<'a> Arrivals<'a> {
             Arrival::Trace(trace) => trace.values.first().map(|value| Time::ZERO + task.offset + *value),
             _ => Some(Time::ZERO + task.offset),
         };
-        let even = (task.arrival == Arrival::Periodic && jitter.is_zero()).then_some(task.period);
-        let mut arrivals = Arrivals { task, draw, jitter, even, next: None };
+        let fixed_period = (task.arrival == Arrival::Periodic && jitter.is_zero()).then_some(task.period);
+        let mut arrivals = Arrivals { task, draw, jitter, fixed_period, next: None };
         arrivals.next = first.map(|arrival| arrivals.arriving(0, arrival, Time::ZERO));
         arrivals
     }
@@ -172,14 +173,14 @@ impl<'a> Arrivals<'a> {
     #[inline]
     pub fn advance(&mut self) {
         let Some(job) = &mut self.next else { return };
-        let Some(period) = self.even else { return self.advance_unevenly() };
+        let Some(period) = self.fixed_period else { return self.advance_by_draw() };
         match job.arrival.checked_add(period) {
             Some(arrival) => *job = Arriving { number: job.number + 1, arrival, release: arrival },
             None => self.next = None,
         }
     }
 
-    fn advance_unevenly(&mut self) {
+    fn advance_by_draw(&mut self) {
         self.next = self.next.and_then(|job| {
             let arrival = self.arrival_after(job.number, job.arrival)?;
             Some(self.arriving(job.number + 1, arrival, job.release))
@@ -196,7 +197,8 @@ impl<'a> Arrivals<'a> {
         Arriving { number, arrival, release: release.max(last_release) }
     }
 
-    /// When the job after job `number` arrives, which arrived at `arrival`.
+    /// The arrival of the job after job `number`, which arrives at `arrival`. A sporadic task's distance is uniform
+    /// over [T, 2 T].
     fn arrival_after(&self, number: u64, arrival: Time) -> Option<Time> {
         let task = self.task;
         let distance = match &task.arrival {
@@ -205,7 +207,7 @@ impl<'a> Arrivals<'a> {
                 let most = task.period.saturating_add(task.period);
                 self.draw.uniform(Purpose::Distance, number, task.period, most)
             }
-            Arrival::Pmf(pmf) => self.draw.pick(Purpose::Distance, number, pmf),
+            Arrival::Pmf(pmf) => self.draw.draw_pmf(Purpose::Distance, number, pmf),
             Arrival::Trace(trace) => {
                 let value = trace.values.get(usize::try_from(number).ok()?.checked_add(1)?)?;
                 return Time::ZERO.checked_add(task.offset)?.checked_add(*value);

@@ -17,7 +17,7 @@ impl Drift {
         (u128::from(x) * MILLION / (MILLION + u128::from(self.0))) as u64
     }
 
-    /// The most true time of `x` on a clock, rounded up; `None` above `u64`.
+    /// The most true time of `x` on a clock, rounded up. `None` above `u64`, or if the drift is not below a million.
     #[must_use]
     pub fn most(self, x: u64) -> Option<u64> {
         let slowest = MILLION.checked_sub(u128::from(self.0)).filter(|slowest| *slowest > 0)?;
@@ -31,7 +31,8 @@ impl Drift {
         (u128::from(x) * MILLION.saturating_sub(u128::from(self.0)) / MILLION) as u64
     }
 
-    /// The most by which two clocks disagree after `x` of true time, in true time: 2 ρ x / (1 - ρ), rounded up.
+    /// The most by which two clocks disagree after `x` of true time, in true time: 2 ρ x / (1 - ρ), rounded up. `None`
+    /// as for [`Drift::most`].
     #[must_use]
     pub fn skew(self, x: u64) -> Option<u64> {
         let slowest = MILLION.checked_sub(u128::from(self.0)).filter(|slowest| *slowest > 0)?;

@@ -115,10 +115,10 @@ pub fn lower(system: &System) -> Option<Lowered> {
             on_table.push(add(&mut lowered, &mut names, *node, task, Role::Send));
         }
         if let MessageArrivals::Interrupt { cost } = spec.arrivals {
-            let task = Task::periodic(&format!("{}/interrupt", spec.name), shortest(system, *node), cost);
+            let task = Task::periodic(&format!("{}/interrupt", spec.name), shortest_flow_period(system, *node), cost);
             on_table.push(add(&mut lowered, &mut names, *node, task, Role::Interrupt));
         }
-        put_above(&mut lowered.system, *node, &on_table);
+        add_table_level(&mut lowered.system, *node, &on_table);
     }
     if let Some(sync) = system.clock.sync {
         for node in connected {
@@ -130,7 +130,7 @@ pub fn lower(system: &System) -> Option<Lowered> {
 }
 
 /// The shortest period of the flows that visit a node.
-fn shortest(system: &System, node: NodeId) -> Span {
+fn shortest_flow_period(system: &System, node: NodeId) -> Span {
     let visits = system.flows.iter().filter(|flow| flow.path.contains(&node));
     visits.map(|flow| flow.period).min().unwrap_or(Span::FILE_MAX)
 }
@@ -149,9 +149,9 @@ fn add(lowered: &mut Lowered, names: &mut BTreeSet<String>, node: NodeId, mut ta
     name
 }
 
-/// Puts a level with these tasks above all levels of each strategy that the node ever has. Jobs of
-/// the table do not interrupt each other.
-fn put_above(system: &mut System, node: NodeId, names: &[String]) {
+/// Adds a level of these tasks above all levels of each strategy that the node ever has. The jobs of this level do not
+/// preempt each other.
+fn add_table_level(system: &mut System, node: NodeId, names: &[String]) {
     let above = |system: &mut System, reference: StrategyRef| {
         let Strategy { name, levels } = system.strategy(reference);
         let table = Level { preemptive: false, ..Level::new(Filter::Named(names.to_vec()), Discipline::Fifo) };

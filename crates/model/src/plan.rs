@@ -99,7 +99,7 @@ impl Plan {
     /// Resolves `strategy` for the tasks of `node` that stand in no component.
     ///
     /// # Errors
-    /// A task without a level or without a needed priority, or a time table.
+    /// A task without a level or without a needed priority.
     pub fn resolve(system: &System, node: NodeId, strategy: &Strategy) -> Result<Plan, PlanError> {
         Plan::of_tasks(system.tasks_of(node).filter(|(_, task)| task.component.is_none()), strategy)
     }

@@ -375,7 +375,7 @@ impl Builder<'_> {
             let message = format!("component \"{name}\" lives on node \"{}\"; leave the node out", node.name);
             self.found.push(Found { at: Some(field.at), message });
         }
-        if f.whole && ["server", "period", "budget"].iter().all(|key| f.field(key).is_none()) {
+        if f.valid && ["server", "period", "budget"].iter().all(|key| f.field(key).is_none()) {
             let message =
                 format!("{owner} changes nothing of component \"{name}\"; give it a server, period or budget");
             self.found.push(Found { at: Some(f.at), message });

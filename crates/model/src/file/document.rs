@@ -241,9 +241,9 @@ impl Document {
                     let inline: toml_edit::InlineTable = parts.into_iter().collect();
                     set(link, "bucket", inline.into());
                 }
-                Edit::Costs { node, values, comment } => self.costs(&mut document, *node, values, comment)?,
+                Edit::Costs { node, values, comment } => self.set_costs(&mut document, *node, values, comment)?,
                 Edit::NodeStrategy { node, name } => {
-                    self.name_only_node(&mut document, *node);
+                    self.write_default_node(&mut document, *node);
                     let table = self.table(&mut document, "node", node.index())?;
                     set(table, "strategy", name.as_str().into());
                 }
@@ -278,14 +278,14 @@ impl Document {
         Ok(())
     }
 
-    fn costs(
+    fn set_costs(
         &self,
         document: &mut DocumentMut,
         node: NodeId,
         values: &[(&'static str, Span)],
         comment: &[String],
     ) -> Result<(), FileErrors> {
-        self.name_only_node(document, node);
+        self.write_default_node(document, node);
         let roomy = matches!(document.get("node"), Some(Item::ArrayOfTables(_)));
         let table = self.table(document, "node", node.index())?;
         match table.get_mut("costs").and_then(Item::as_table_like_mut) {
@@ -316,8 +316,8 @@ impl Document {
         Ok(())
     }
 
-    /// A file that names no node has one all the same.
-    fn name_only_node(&self, document: &mut DocumentMut, node: NodeId) {
+    /// Writes the node that a file without nodes has by default.
+    fn write_default_node(&self, document: &mut DocumentMut, node: NodeId) {
         if document.get("node").is_none()
             && let Some(only) = self.system.nodes.get(node.index())
         {

@@ -40,8 +40,8 @@ pub(super) struct Fields {
     pub at: usize,
     /// In the order of the grammar.
     pub fields: Vec<Option<Field>>,
-    /// Whether the keys together say something.
-    pub whole: bool,
+    /// Whether the table has no unknown key and keeps the rule of its grammar.
+    pub valid: bool,
 }
 
 /// One key of a file.
@@ -199,7 +199,7 @@ impl Reader<'_> {
     }
 
     fn table(&mut self, grammar: &'static Table, table: &dyn TableLike, span: Range<usize>, label: Label) -> Fields {
-        let mut fields = Fields { grammar, at: span.start, fields: vec![None; grammar.keys.len()], whole: true };
+        let mut fields = Fields { grammar, at: span.start, fields: vec![None; grammar.keys.len()], valid: true };
         for (name, item) in table.iter() {
             if item.is_none() {
                 continue;
@@ -207,7 +207,7 @@ impl Reader<'_> {
             let key_at = table.key(name).and_then(toml_edit::Key::span).map_or(span.start, |at| at.start);
             let Some(index) = grammar.keys.iter().position(|key| key.name == name) else {
                 self.unknown_key(grammar, name, key_at, &label);
-                fields.whole = false;
+                fields.valid = false;
                 continue;
             };
             let at = item.span().filter(|at| !at.is_empty()).unwrap_or(key_at..key_at + name.len());
@@ -259,7 +259,7 @@ impl Reader<'_> {
         let fault = match fields.grammar.rule {
             Rule::Free => None,
             // An unknown key is probably the missing one, misspelt.
-            Rule::Some { .. } | Rule::One { .. } if !fields.whole => None,
+            Rule::Some { .. } | Rule::One { .. } if !fields.valid => None,
             Rule::Some { none } => fields.fields.iter().all(Option::is_none).then_some((fields.at, none)),
             Rule::One { keys, none, several } => match keys.iter().filter(|key| has(key)).collect::<Vec<_>>()[..] {
                 [_] => None,
@@ -268,7 +268,7 @@ impl Reader<'_> {
             },
         };
         if let Some((at, what)) = fault {
-            fields.whole = false;
+            fields.valid = false;
             let owner = match label {
                 Label::Thing(..) | Label::File => Owner(label).to_string(),
                 _ => Named { label, value: "" }.to_string(),
@@ -311,7 +311,7 @@ impl Reader<'_> {
             Kind::Table(table) => match item.as_table_like() {
                 Some(inner) => {
                     let fields = self.table(table, inner, at, *label);
-                    fields.whole.then_some(Val::Table(fields))
+                    fields.valid.then_some(Val::Table(fields))
                 }
                 None => self.wrong_type(kind, item, &at, label),
             },
