@@ -100,7 +100,7 @@ pub(crate) fn apply(test: TestId, unit: &Unit, carried: &ChainBounds) -> TestRep
         _ if component != unit.served.is_some() => {
             Err(if component { "needs a component" } else { "the tasks run in a component" }.to_owned())
         }
-        _ if forgets(unit, test) => Err(format!(
+        _ if ignores_ordinary(unit, test) => Err(format!(
             "needs a node on which ordinary threads take nothing, or a test with this charge: {}",
             match unit.ordinary {
                 _ if unit.has_cbs => "density does",
@@ -147,8 +147,8 @@ pub(crate) fn apply(test: TestId, unit: &Unit, carried: &ChainBounds) -> TestRep
     }
 }
 
-/// Whether a test would forget what ordinary threads take.
-const fn forgets(unit: &Unit, test: TestId) -> bool {
+/// Whether a test does not count the time that ordinary threads take.
+const fn ignores_ordinary(unit: &Unit, test: TestId) -> bool {
     use TestId::{
         Bak, Bar, Bcl, BclIterative, Cbs, DaLc, EdfWcrt, Edp, FfDbf, Gfb, NpEdf, Prm, Qpa, Rta, RtaGlobal, RtaLc,
     };
@@ -316,8 +316,8 @@ fn apply_density(unit: &Unit, carried: &ChainBounds) -> Result<Outcome, Inapplic
     Ok(Outcome { verdict, tasks: Vec::new(), figures })
 }
 
-/// (C, D, T) of each task with its costs, in their order; where there are constant-bandwidth
-/// servers, then what else counts beside them.
+/// (C, D, T) of each task with its costs, in ns and in the order of the tasks. With constant-bandwidth
+/// servers, the other loads of their CPU follow.
 fn densities(unit: &Unit, carried: &ChainBounds) -> Result<Vec<(u64, u64, u64)>, Inapplicable> {
     let mut triples = Vec::with_capacity(unit.tasks.len());
     for task in &unit.tasks {
@@ -331,7 +331,7 @@ fn densities(unit: &Unit, carried: &ChainBounds) -> Result<Vec<(u64, u64, u64)>,
     Ok(triples)
 }
 
-/// The shortest time from a release to its deadline, and to the next release.
+/// The shortest time from a release to its deadline, and to the next release, in ns.
 fn window(task: &UnitTask, carried: &ChainBounds) -> Result<(u64, u64), Inapplicable> {
     let release_delay = carried
         .release(task.id)
@@ -343,7 +343,7 @@ fn window(task: &UnitTask, carried: &ChainBounds) -> Result<(u64, u64), Inapplic
     }
 }
 
-/// The tasks as their demand counts.
+/// The tasks of a unit for tests of demand, with their costs.
 fn edf_tasks(unit: &Unit, carried: &ChainBounds) -> Result<Vec<EdfTask>, Inapplicable> {
     let mut tasks = Vec::with_capacity(unit.tasks.len());
     for task in &unit.tasks {
@@ -365,14 +365,14 @@ fn apply_qpa(unit: &Unit, carried: &ChainBounds) -> Result<Outcome, Inapplicable
     edf(unit)?;
     let tasks = edf_tasks(unit, carried)?;
     let found = unit.terms.run(qpa::TERMS_MAX, |left| qpa::analyse_within(&tasks, unit.inflated_tick(), left));
-    Ok(of_demand(unit, found, demand_is_exact(unit), |t, demand| {
+    Ok(demand_outcome(unit, found, demand_is_exact(unit), |t, demand| {
         format!("released together, the tasks demand {demand} within the first {t}")
     }))
 }
 
-/// The outcome that follows from the demand of deadlines. `exact`: too much demand refutes, with
+/// The outcome that follows from the demand by deadlines. `exact`: too much demand refutes, with
 /// the witness `said(interval, demand)`.
-fn of_demand(unit: &Unit, demand: Demand, exact: bool, said: impl Fn(Span, Span) -> String) -> Outcome {
+fn demand_outcome(unit: &Unit, demand: Demand, exact: bool, said: impl Fn(Span, Span) -> String) -> Outcome {
     let mut figures = Map::new();
     let refuse = |why: String| {
         if exact { Verdict::Infeasible { witness: why } } else { Verdict::NotProven { why } }
@@ -424,7 +424,7 @@ fn apply_rta(unit: &Unit, carried: &ChainBounds) -> Result<Outcome, Inapplicable
         };
         exact_for(unit, task).then(witness).or_else(|| shown(&mut terms_left)).or_else(|| tied().then(arranged))
     };
-    Ok(bounded(unit, carried, late, Answer::No))
+    Ok(response_outcome(unit, carried, late, Answer::No))
 }
 
 fn edf_wcrt(unit: &Unit, carried: &ChainBounds) -> Result<Outcome, Inapplicable> {
@@ -445,20 +445,20 @@ fn edf_wcrt(unit: &Unit, carried: &ChainBounds) -> Result<Outcome, Inapplicable>
         };
         exact.then(witness)
     };
-    Ok(bounded(unit, carried, late, Answer::Unknown))
+    Ok(response_outcome(unit, carried, late, Answer::Unknown))
 }
 
 /// Terms that the search for a miss may evaluate for one unit.
 const WITNESS_TERMS_MAX: u64 = 2_000_000;
 
 /// The bounds of all tasks, and the verdict that follows. `late` gives the witness if a bound above
-/// the deadline, or a missing bound, means a miss. `of_task` is the answer for a task with such a
+/// the deadline, or a missing bound, means a miss. `missed` is the answer for a task with such a
 /// witness.
-fn bounded(
+fn response_outcome(
     unit: &Unit,
     carried: &ChainBounds,
     mut late: impl FnMut(&UnitTask, Option<Span>) -> Option<String>,
-    of_task: Answer,
+    missed: Answer,
 ) -> Outcome {
     let (analysis, responses) = unit.terms.run(levels::TERMS_MAX, |left| {
         let mut analysis = levels::Analysis::within(*left);
@@ -471,8 +471,8 @@ fn bounded(
     let mut bounds = Vec::new();
     let mut witness: Option<(u32, String)> = None;
     let mut why: Option<(u32, String)> = None;
-    // The reason of the most important task is kept.
-    let note = |slot: &mut Option<(u32, String)>, task: &UnitTask, text: &dyn Fn() -> String| {
+    // Keeps the reason of the most important task.
+    let keep_first = |slot: &mut Option<(u32, String)>, task: &UnitTask, text: &dyn Fn() -> String| {
         if slot.as_ref().is_none_or(|(level, _)| task.level < *level) {
             *slot = Some((task.level, text()));
         }
@@ -483,19 +483,19 @@ fn bounded(
             Some(wcrt) if wcrt <= ns(task.d) => Answer::Yes,
             found => match (late(task, found), found) {
                 (Some(text), _) => {
-                    note(&mut witness, task, &|| text.clone());
-                    of_task
+                    keep_first(&mut witness, task, &|| text.clone());
+                    missed
                 }
                 (None, Some(wcrt)) => {
                     let deadline = ns(task.d);
-                    note(&mut why, task, &|| {
+                    keep_first(&mut why, task, &|| {
                         format!("\"{}\" may take up to {wcrt}; its deadline is {deadline}", task.name)
                     });
                     Answer::Unknown
                 }
                 (None, None) => {
                     let reason = || unbounded(unit, task, carried, &analysis);
-                    note(&mut why, task, &|| format!("no bound for \"{}\": {}", task.name, reason()));
+                    keep_first(&mut why, task, &|| format!("no bound for \"{}\": {}", task.name, reason()));
                     Answer::Unknown
                 }
             },
@@ -554,8 +554,8 @@ fn demand_is_exact(unit: &Unit) -> bool {
     synchronous(unit.tasks.iter()) && unit.free_of_costs() && !unit.tasks.iter().any(|task| task.cancellable)
 }
 
-/// Whether a bound on a shared level, first come first served, comes about but for ties: tasks that
-/// arrive at any time do so as the bound supposes.
+/// Whether the bound on a shared level, first come first served, is attained apart from ties: the tasks may arrive as
+/// the bound assumes.
 fn shared_is_exact(unit: &Unit, task: &UnitTask) -> bool {
     let mut hep = unit.tasks.iter().filter(|other| other.level <= task.level);
     let omitted = unit.tasks.iter().any(|other| other.cancellable && other.level <= task.level);

@@ -221,7 +221,7 @@ impl Part {
             return Err(format!("certificates do not cover the sections of \"{name}\" there"));
         }
         let key = |task: &Work| i128::from(task.d) + i128::from(task.shift);
-        let in_the_way = |task: &Work, of: &Work| {
+        let may_block = |task: &Work, of: &Work| {
             let by_keys = self.levels[of.level as usize].order != Order::Fifo;
             task.level > of.level
                 || (task.level == of.level && task.id != of.id && by_keys && key(task) > key(of) - i128::from(of.j))
@@ -232,12 +232,12 @@ impl Part {
             (section, true) => section.into(),
             (section, false) => self.charged(task).max(section.into()) + 1,
         };
-        let held: Vec<u128> = (self.tasks.iter())
-            .map(|of| self.tasks.iter().filter(|task| in_the_way(task, of)).map(length).max().unwrap_or(0))
+        let blocking: Vec<u128> = (self.tasks.iter())
+            .map(|of| self.tasks.iter().filter(|task| may_block(task, of)).map(length).max().unwrap_or(0))
             .collect();
-        for (task, held) in self.tasks.iter_mut().zip(held) {
+        for (task, section) in self.tasks.iter_mut().zip(blocking) {
             task.b =
-                u64::try_from(u128::from(task.b) + held.saturating_sub(1)).map_err(|_| "a time exceeds 64 bits")?;
+                u64::try_from(u128::from(task.b) + section.saturating_sub(1)).map_err(|_| "a time exceeds 64 bits")?;
         }
         Ok(())
     }

@@ -48,10 +48,10 @@ use crate::verdict::spend;
 /// A key that is below all others: the jobs of this task always come first.
 pub(crate) const ALWAYS: u64 = 1 << 61;
 
-/// Rounds after which it pays to find out whether the longest window ends at all.
-const LONG: u64 = 64;
+/// Rounds before the search for the longest window checks whether that ends at all.
+const ROUNDS_BEFORE_CHECK: u64 = 64;
 
-/// A task as it weighs on the analysed one; all times in ns.
+/// A task that may delay the analysed one, or is it. All times in ns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Slot {
     /// C.
@@ -66,37 +66,40 @@ pub(crate) struct Slot {
     pub(crate) burst: u64,
 }
 
+/// The task whose response is asked for. All times in ns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnalysedTask {
     /// C.
     pub(crate) c: u64,
-    /// The least key that a job of it can have, as in its [`Slot`].
+    /// e: the least key that a job of it can have, as in its [`Slot`].
     pub(crate) first: u64,
     /// theta: from the instant that responses count from to its key; at least `first`.
     pub(crate) theta: u64,
-    /// X - `reach` lies in the longest window: theta, or more where responses count from before the release.
+    /// The search looks at all X for which X - `reach` lies in the longest window. Theta, or more if responses count
+    /// from before the release.
     pub(crate) reach: u64,
 }
 
 /// Keys at which the last responses were the longest: likely ones for the next, too.
 const HINTS_MAX: usize = 4;
 
-/// Tasks whose responses can be asked for.
+/// Tasks on one CPU whose responses can be asked for. All times in ns.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Window {
     /// In any order until [`Window::prepare`], which sorts them by `first`.
     pub(crate) slots: Vec<Slot>,
-    /// Blocking that comes with keys: pairs (e, B), where B(X) is the largest B with e <= X.
+    /// Blocking, as pairs (e, B): B(X) is the largest B with e <= X.
     pub(crate) blocking: Vec<(u64, u64)>,
-    /// Jobs that keep the CPU once they have started: pairs (k, C), where one with k > X may have
-    /// started before the window.
+    /// Jobs that keep the CPU once they have started, as pairs (k, C): one with k > X may have started before the
+    /// window.
     pub(crate) started: Vec<(u64, u64)>,
     /// The longest window.
     length: u64,
-    /// No completion comes later than this.
+    /// A completion after this counts as unbounded, since times beyond it may overflow.
     cap: u64,
     /// Whether some release or key wanders, or some task always comes first.
     any_release_delay: bool,
+    /// Keys that are tried first. See [`HINTS_MAX`].
     hints: [u64; HINTS_MAX],
     /// The point of the longest last response.
     worst: Worst,
@@ -109,7 +112,7 @@ pub(crate) struct Worst {
     pub(crate) x: u64,
     /// Releases before this count.
     pub(crate) until: u64,
-    /// The completion; of what always comes first, releases before this count.
+    /// The completion. Tasks that always come first count with their releases before this.
     pub(crate) end: u64,
 }
 
@@ -120,14 +123,17 @@ impl Window {
     }
 
     /// The work of larger keys that delays a job with key X.
-    pub(crate) fn in_the_way(&self, x: u64) -> u64 {
-        let started = self.started.iter().filter(|(key, _)| *key > x).map(|(_, c)| *c).max().unwrap_or(0);
-        self.blocking(x) + started
+    pub(crate) fn blocking_by_larger_keys(&self, x: u64) -> u64 {
+        self.blocking(x) + self.started_before(x)
     }
 
-    /// Takes note of `slots` and `blocking`: finds the longest window. To be called after each
-    /// change of them; `None` where it does not end, the work limit is reached, or times exceed 64
-    /// bits.
+    /// The longest job of a key above X that may have started before the window.
+    fn started_before(&self, x: u64) -> u64 {
+        self.started.iter().filter(|(key, _)| *key > x).map(|(_, c)| *c).max().unwrap_or(0)
+    }
+
+    /// Finds the longest window. Must be called after each change of `slots`, `blocking` or `started`. `None` if the
+    /// window does not end, the work limit is reached, or times exceed 64 bits.
     pub(crate) fn prepare(&mut self, terms_left: &mut u64) -> Option<()> {
         self.slots.sort_unstable_by_key(|slot| slot.first);
         self.any_release_delay = self.slots.iter().any(|slot| (slot.release_delay | slot.burst) > 0);
@@ -135,7 +141,7 @@ impl Window {
         self.length = self.longest(terms_left)?;
         let keys = self.slots.last().map_or(0, |slot| slot.first);
         let work = self.slots.iter().try_fold(0u64, |sum, slot| sum.checked_add(slot.c))?;
-        // No time that is looked at exceeds this: completions are at most half, X - theta lies in the longest window.
+        // No time in the search exceeds this: completions are at most half, and X - theta lies in the longest window.
         let release_delay = self.slots.iter().map(|slot| slot.release_delay).max().unwrap_or(0);
         let sum = self.length.checked_add(keys)?.checked_add(work)?.checked_add(release_delay)?;
         let most = sum.checked_mul(8).filter(|most| *most < ALWAYS)?;
@@ -158,7 +164,7 @@ impl Window {
         let blocking = self.blocking_max()?;
         let mut length = self.slots.iter().try_fold(blocking, |sum, slot| sum.checked_add(slot.c))?;
         for round in 0u64.. {
-            if round == LONG && self.never_ends(blocking) {
+            if round == ROUNDS_BEFORE_CHECK && self.never_ends(blocking) {
                 return None;
             }
             spend(terms_left, self.slots.len() as u64 + 1)?;
@@ -208,7 +214,7 @@ impl Window {
 
     /// The last X below `limit` at which W grows; 0 where there is none.
     #[inline]
-    fn below(&self, limit: u64) -> u64 {
+    fn last_key_below(&self, limit: u64) -> u64 {
         let mut last = 0;
         for slot in &self.slots {
             if slot.first >= limit {
@@ -222,7 +228,7 @@ impl Window {
         last
     }
 
-    /// The longest response of `own` from X - theta.
+    /// The longest response of `own`, in ns from X - theta. `None` if the work limit is reached or it has no bound.
     pub(crate) fn response(&mut self, own: AnalysedTask, terms_left: &mut u64) -> Option<u64> {
         debug_assert!(self.started.is_empty() && own.theta >= own.first && own.first > 0);
         if self.any_release_delay || !self.blocking.is_empty() {
@@ -235,8 +241,7 @@ impl Window {
     fn search<const PLAIN: bool>(&mut self, own: AnalysedTask, terms_left: &mut u64) -> Option<u64> {
         let AnalysedTask { c, first, theta, reach } = own;
         let count = self.slots.len() as u64;
-        // A job at X = theta; any other of a larger key completes no earlier. And a job alone,
-        // released as late as it may be.
+        // A job at X = theta: jobs of larger keys complete no earlier. And a job alone, released as late as possible.
         let earliest = self.completion::<PLAIN>(theta, c, terms_left)?;
         let (mut longest, mut worst) = (earliest.max(c + (theta - first)), theta);
         let limit = self.length.saturating_add(reach);
@@ -248,20 +253,20 @@ impl Window {
                 }
             }
         }
-        let mut x = self.below(limit);
+        let mut x = self.last_key_below(limit);
         let mut aligned = true;
         while x >= first {
             spend(terms_left, 2 * count)?;
             let t = x + longest - theta;
             let w = self.work::<PLAIN>(x, t);
             if w < t {
-                // All that need not be looked at lies at or above this.
+                // Keys at or above this need no test.
                 let Some(limit) = (w + theta).checked_sub(longest + 1) else { break };
                 (x, aligned) = (limit, false);
             } else if w == t {
-                (x, aligned) = (self.below(x), true);
+                (x, aligned) = (self.last_key_below(x), true);
             } else if !aligned {
-                (x, aligned) = (self.below(x + 1), true);
+                (x, aligned) = (self.last_key_below(x + 1), true);
             } else {
                 let start = (x + c).saturating_sub(theta).max(c);
                 let end =
@@ -269,7 +274,7 @@ impl Window {
                 if end + theta - x > longest {
                     (longest, worst) = (end + theta - x, x);
                 }
-                (x, aligned) = (self.below(x), true);
+                (x, aligned) = (self.last_key_below(x), true);
             }
         }
         let end = (longest + worst).saturating_sub(theta);
@@ -297,7 +302,8 @@ impl Window {
             t = w;
         }
     }
-    /// [`Window::response`] where a job keeps the CPU from its start on, but for tasks that always come first.
+
+    /// [`Window::response`] if a job keeps the CPU from its start on, except from tasks that always come first.
     ///
     /// Let s be the least instant from X - theta on with B(X) + W(X, s + 1) - C <= s: all earlier
     /// work released up to s is done, so the job has started. From then on only work that always
@@ -306,9 +312,9 @@ impl Window {
         let AnalysedTask { c, first, theta, reach } = own;
         self.worst = Worst::default();
         let mut longest = c + (theta - first);
-        let mut x = self.below(self.length.saturating_add(reach));
+        let mut x = self.last_key_below(self.length.saturating_add(reach));
         while x >= first {
-            let started = self.started.iter().filter(|(key, _)| *key > x).map(|(_, c)| *c).max().unwrap_or(0);
+            let started = self.started_before(x);
             let mut start = x.saturating_sub(theta);
             loop {
                 spend(terms_left, self.slots.len() as u64)?;
@@ -321,11 +327,11 @@ impl Window {
                 }
                 start = next;
             }
-            let before = started + self.work::<false>(x, start + 1) - self.always(start + 1);
+            let before = started + self.work::<false>(x, start + 1) - self.always_first(start + 1);
             let mut end = start + c;
             loop {
                 spend(terms_left, self.slots.len() as u64)?;
-                let next = before + self.always(end);
+                let next = before + self.always_first(end);
                 if next <= end {
                     break;
                 }
@@ -338,13 +344,13 @@ impl Window {
                 self.worst = Worst { x, until: start + 1, end };
             }
             longest = longest.max(end + theta - x);
-            x = self.below(x);
+            x = self.last_key_below(x);
         }
         Some(longest)
     }
 
-    /// The work that always comes first and is released in [0, t).
-    fn always(&self, t: u64) -> u64 {
+    /// The work of tasks that always come first, released in [0, t).
+    fn always_first(&self, t: u64) -> u64 {
         let first = self.slots.iter().take_while(|slot| slot.first == 0);
         first
             .map(|slot| (slot.period.div(t - 1 + slot.release_delay) + 1).wrapping_mul(slot.c))

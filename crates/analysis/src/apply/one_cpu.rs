@@ -4,7 +4,9 @@ use serde_json::{Map, json};
 use takt_model::PlanLevel;
 use takt_model::plan::Order;
 
-use super::{Inapplicable, Outcome, demand_is_exact, edf_tasks, exact_for, find, of_demand, one_cpu, task_report, yes};
+use super::{
+    Inapplicable, Outcome, demand_is_exact, demand_outcome, edf_tasks, exact_for, find, one_cpu, task_report, yes,
+};
 use crate::carried::ChainBounds;
 use crate::edf::np::{self, Blocker};
 use crate::edf::qpa::{EdfTask, TERMS_MAX};
@@ -30,7 +32,7 @@ pub(super) fn apply_np_edf(unit: &Unit, carried: &ChainBounds) -> Result<Outcome
     let exact = demand_is_exact(unit) && unit.tasks.iter().all(|task| task.sporadic);
     let tick = unit.inflated_tick();
     let found = unit.terms.run(TERMS_MAX, |left| np::analyse_within(&tasks, &blockers, tick, left));
-    Ok(of_demand(unit, found, exact, |t, demand| {
+    Ok(demand_outcome(unit, found, exact, |t, demand| {
         format!(
             "released together just after the longest job with a later deadline has started, the tasks find \
              {demand} to do within the first {t}"
@@ -38,8 +40,8 @@ pub(super) fn apply_np_edf(unit: &Unit, carried: &ChainBounds) -> Result<Outcome
     }))
 }
 
-/// By task, the longest rest of a job that has started before jobs with closer deadlines arrive.
-/// `tasks`: the unit's, with costs.
+/// For each task the longest rest, in ns, of a job that has started before jobs with closer deadlines
+/// arrive. `tasks`: those of the unit, with costs.
 pub(super) fn blockers(unit: &Unit, tasks: &[EdfTask]) -> Vec<Blocker> {
     // A successor can be released within an instant in which another job has just started.
     let whole = !unit.free_of_costs() || unit.tasks.iter().any(|task| task.chained);
@@ -57,18 +59,18 @@ pub(crate) struct SimultaneousRelease<'a> {
 }
 
 impl<'a> SimultaneousRelease<'a> {
-    /// With the longest section that can have started; `None` where tasks that come at given times
-    /// do not meet, or something but jobs counts.
+    /// The release with the longest section that can have started before it. `None` if the periodic tasks have no
+    /// common release, or if other things than jobs take CPU time.
     pub(crate) fn new(unit: &'a Unit, task: &UnitTask) -> Option<SimultaneousRelease<'a>> {
         let alone = unit.m == 1 && unit.served.is_none() && unit.no_verdict.is_none();
-        let plain = alone && !unit.has_cbs && unit.free_of_costs();
+        let only_jobs = alone && !unit.has_cbs && unit.free_of_costs();
         let hep = || unit.tasks.iter().filter(|other| other.level <= task.level);
-        let must = |other: &UnitTask| !(other.chained || other.cancellable || other.server);
+        let is_free = |other: &UnitTask| !(other.chained || other.cancellable || other.server);
         let covered = |other: &UnitTask| {
-            must(other) && (other.periodic || other.sporadic) && (other.level < task.level || other.id == task.id)
+            is_free(other) && (other.periodic || other.sporadic) && (other.level < task.level || other.id == task.id)
         };
         let continues = unit.levels[..=task.level as usize].iter().all(PlanLevel::continues);
-        if !plain || !continues || !hep().all(covered) {
+        if !only_jobs || !continues || !hep().all(covered) {
             return None;
         }
         let latest = |other: &UnitTask| other.o.checked_add(other.j);
@@ -77,11 +79,11 @@ impl<'a> SimultaneousRelease<'a> {
         if hep().any(|other| other.periodic && latest(other) != Some(at)) {
             return None;
         }
-        // Jobs that arrive before at times of their own must not keep the section from starting.
+        // Jobs that must arrive before `at` must not keep the section from starting.
         let hinders = |other: &UnitTask, with: &UnitTask, at: u64| {
-            let away =
+            let absent =
                 other.level <= task.level || other.id == with.id || other.sporadic || (other.periodic && other.o >= at);
-            !away && (other.chained || other.section > 0 || other.level <= with.level)
+            !absent && (other.chained || other.section > 0 || other.level <= with.level)
         };
         let start = |with: &'a UnitTask| {
             let lead = with.section_start.checked_add(1)?;
@@ -90,7 +92,7 @@ impl<'a> SimultaneousRelease<'a> {
             (!unit.tasks.iter().any(|other| hinders(other, with, at))).then_some((with, at, arrival))
         };
         let lower = unit.tasks.iter().filter(|with| with.level > task.level && with.section > 0 && with.sporadic);
-        let before = lower.filter(|with| must(with)).filter_map(start).max_by_key(|(with, ..)| with.section);
+        let before = lower.filter(|with| is_free(with)).filter_map(start).max_by_key(|(with, ..)| with.section);
         let at = before.map_or(at, |(_, at, _)| at);
         Some(SimultaneousRelease { at, before: before.map(|(with, _, arrival)| (with, arrival)) })
     }

@@ -11,11 +11,11 @@
 
 use super::{FlowBound, Net, SystemBounds, Transport, analyse};
 
-/// Messages of one job that are tried.
+/// The most messages per job that are tried.
 pub const MESSAGES_MAX: u64 = 1_000;
-/// Rounds over all tasks.
+/// The most rounds over all tasks in [`best`].
 pub const ROUNDS_MAX: u32 = 8;
-/// Periods that are tried for a task; each is about a quarter longer than the one before.
+/// The most periods that are tried for a task. Each is about four fifths of the one before.
 pub const PERIODS_MAX: usize = 80;
 
 /// Costs of messages, in ns.
@@ -41,20 +41,21 @@ pub struct TableTaskId {
 }
 
 impl Price {
-    /// Execution for so many messages, without fixed costs.
+    /// Execution for so many messages in ns, without fixed costs. `None` above 64 bits.
     #[must_use]
     pub fn wcet(&self, which: TableTaskId, messages: u64) -> Option<u64> {
         let quantum = self.quantum.max(1);
         messages.checked_mul(self.each(which))?.checked_next_multiple_of(quantum)
     }
 
-    /// Cost of a message, at least 1.
+    /// Cost of a message in ns, at least 1.
     #[must_use]
     pub fn each(&self, which: TableTaskId) -> u64 {
         if which.receives { self.receive.max(1) } else { self.send.max(1) }
     }
 
-    fn task(&self, which: TableTaskId, period: u64, messages: u64) -> Option<Transport> {
+    /// A table task for so many messages per job, with fixed costs. `None` if it exceeds its period.
+    fn sized(&self, which: TableTaskId, period: u64, messages: u64) -> Option<Transport> {
         let wcet = self.wcet(which, messages)?;
         let c = wcet.checked_add(self.fixed.get(which.node).copied().unwrap_or(0))?;
         (c <= period).then_some(Transport { t: period, c, most: Some(wcet / self.each(which)) })
@@ -76,12 +77,12 @@ pub fn needed(net: &Net) -> Vec<TableTaskId> {
     all
 }
 
-fn slot(net: &mut Net, which: TableTaskId) -> &mut Option<Transport> {
+fn task_mut(net: &mut Net, which: TableTaskId) -> &mut Option<Transport> {
     let node = &mut net.nodes[which.node];
     if which.receives { &mut node.receive } else { &mut node.send }
 }
 
-fn get(net: &Net, which: TableTaskId) -> Option<Transport> {
+fn task(net: &Net, which: TableTaskId) -> Option<Transport> {
     let node = &net.nodes[which.node];
     if which.receives { node.receive } else { node.send }
 }
@@ -90,8 +91,8 @@ fn passes(net: &Net) -> bool {
     analyse(net, false).schedulable()
 }
 
-/// Sets the least executions for the periods that the tasks have; false where none was found (the
-/// net is then of no use).
+/// Sets the least executions for the periods that the tasks have. False if none was found. The values in `net` then
+/// mean nothing.
 #[must_use]
 pub fn least(net: &mut Net, price: &Price) -> bool {
     let tasks = needed(net);
@@ -99,29 +100,31 @@ pub fn least(net: &mut Net, price: &Price) -> bool {
 }
 
 /// Sizes every job for all waiting messages. It goes up from one message, since longer table jobs
-/// let more messages wait.
+/// let more messages wait. False if some count exceeds [`MESSAGES_MAX`] or some flow has no bound.
 fn without_leftovers(net: &mut Net, price: &Price, tasks: &[TableTaskId]) -> bool {
     let mut messages: Vec<u64> = vec![1; tasks.len()];
     for _ in 0..MESSAGES_MAX {
         for (which, count) in tasks.iter().zip(&messages) {
-            let Some(task) = get(net, *which).and_then(|task| price.task(*which, task.t, *count)) else { return false };
-            *slot(net, *which) = Some(Transport { most: None, ..task });
+            let Some(task) = task(net, *which).and_then(|task| price.sized(*which, task.t, *count)) else {
+                return false;
+            };
+            *task_mut(net, *which) = Some(Transport { most: None, ..task });
         }
         let found = analyse(net, false);
         let mut grown = false;
         for (which, count) in tasks.iter().zip(&mut messages) {
-            let wants = if which.receives { found.nodes[which.node].waiting } else { leaving(net, which.node) };
+            let wants = if which.receives { found.nodes[which.node].waiting } else { sent_messages(net, which.node) };
             let Some(wants) = wants.filter(|wants| *wants <= MESSAGES_MAX) else { return false };
             grown |= wants > *count;
             *count = (*count).max(wants);
         }
         if !grown {
-            if !bounded(&found) {
+            if !all_bounded(&found) {
                 return false;
             }
             for (which, count) in tasks.iter().zip(&messages) {
-                let task = get(net, *which).and_then(|task| price.task(*which, task.t, *count));
-                *slot(net, *which) = task;
+                let task = task(net, *which).and_then(|task| price.sized(*which, task.t, *count));
+                *task_mut(net, *which) = task;
             }
             return true;
         }
@@ -129,31 +132,31 @@ fn without_leftovers(net: &mut Net, price: &Price, tasks: &[TableTaskId]) -> boo
     false
 }
 
-fn bounded(found: &SystemBounds) -> bool {
+fn all_bounded(found: &SystemBounds) -> bool {
     found.flows.iter().all(|flow| matches!(flow, FlowBound::Bounded(_)))
 }
 
-/// Messages that one sending job may find.
-fn leaving(net: &Net, node: usize) -> Option<u64> {
+/// The most messages that one sending job may find.
+fn sent_messages(net: &Net, node: usize) -> Option<u64> {
     let hops = net.flows.iter().flat_map(|flow| flow.hops.split_last().map_or(&[][..], |(_, but)| but));
     let hops = hops.filter(|hop| hop.node == node).count() as u64;
     let turn = net.drift.most(net.nodes[node].send?.t)?.checked_add(net.response(node, &[])?)?;
     hops.checked_add(net.sync_messages(node, turn)?)
 }
 
-/// Less for one task after the other, until none can be less. The net passes before and after.
+/// Reduces one task after the other, until none can be less. The net passes before and after.
 fn shrink(net: &mut Net, price: &Price, tasks: &[TableTaskId]) -> bool {
     // Every change makes some task less, so this ends.
     loop {
         let mut changed = false;
         for which in tasks {
-            let Some(now) = get(net, *which) else { return false };
+            let Some(now) = task(net, *which) else { return false };
             let period = now.t;
-            let Some(found) = fewest(net, price, *which, period, now.most.unwrap_or(MESSAGES_MAX)) else {
+            let Some(found) = fewest_messages(net, price, *which, period, now.most.unwrap_or(MESSAGES_MAX)) else {
                 return false;
             };
             changed |= found.c < now.c;
-            *slot(net, *which) = Some(found);
+            *task_mut(net, *which) = Some(found);
         }
         if !changed {
             return true;
@@ -161,17 +164,17 @@ fn shrink(net: &mut Net, price: &Price, tasks: &[TableTaskId]) -> bool {
     }
 }
 
-/// The least task of that period, up to so many messages, with which the net passes.
-fn fewest(net: &Net, price: &Price, which: TableTaskId, period: u64, most: u64) -> Option<Transport> {
+/// The task of that period with the fewest messages, up to `most`, with which the net passes.
+fn fewest_messages(net: &Net, price: &Price, which: TableTaskId, period: u64, most: u64) -> Option<Transport> {
     let mut tried = net.clone();
     let mut before = 0;
     for count in 1..=most.min(MESSAGES_MAX) {
-        let task = price.task(which, period, count)?;
+        let task = price.sized(which, period, count)?;
         if task.c == before {
             continue;
         }
         before = task.c;
-        *slot(&mut tried, which) = Some(task);
+        *task_mut(&mut tried, which) = Some(task);
         if passes(&tried) {
             return Some(task);
         }
@@ -179,18 +182,18 @@ fn fewest(net: &Net, price: &Price, which: TableTaskId, period: u64, most: u64) 
     None
 }
 
-/// Chooses periods too, multiples of the quantum and those that the tasks have; false where nothing was found.
+/// Chooses periods too: multiples of the quantum, and those that the tasks have. False if nothing was found.
 #[must_use]
 pub fn best(net: &mut Net, price: &Price) -> bool {
     let tasks = needed(net);
     let periods = periods(net, price.quantum.max(1));
     let mut start = net.clone();
-    let given = tasks.iter().all(|which| get(net, *which).is_some());
+    let given = tasks.iter().all(|which| task(net, *which).is_some());
     let found = (given && least(&mut start, price))
         || periods.iter().any(|period| {
             start = net.clone();
             for which in &tasks {
-                *slot(&mut start, *which) = Some(Transport { t: *period, c: 1, most: None });
+                *task_mut(&mut start, *which) = Some(Transport { t: *period, c: 1, most: None });
             }
             least(&mut start, price)
         });
@@ -201,9 +204,9 @@ pub fn best(net: &mut Net, price: &Price) -> bool {
     for _ in 0..ROUNDS_MAX {
         let mut changed = false;
         for which in &tasks {
-            let Some(mut chosen) = get(net, *which) else { return false };
+            let Some(mut chosen) = task(net, *which) else { return false };
             for period in &periods {
-                let Some(task) = fewest(net, price, *which, *period, MESSAGES_MAX.min(64)) else { continue };
+                let Some(task) = fewest_messages(net, price, *which, *period, MESSAGES_MAX.min(64)) else { continue };
                 // c / t, and of equal ones the longest.
                 let load = |task: &Transport, other: &Transport| u128::from(task.c) * u128::from(other.t);
                 let (ours, theirs) = (load(&task, &chosen), load(&chosen, &task));
@@ -211,7 +214,7 @@ pub fn best(net: &mut Net, price: &Price) -> bool {
                     (chosen, changed) = (task, true);
                 }
             }
-            *slot(net, *which) = Some(chosen);
+            *task_mut(net, *which) = Some(chosen);
         }
         if !changed {
             break;
@@ -247,11 +250,12 @@ mod tests {
 
     /// A task with a quantum less: as many messages as then fit.
     fn less(net: &Net, price: &Price, which: TableTaskId) -> Option<Net> {
-        let now = get(net, which)?;
+        let now = task(net, which)?;
         let wcet = (now.c - price.fixed[which.node]).checked_sub(price.quantum).filter(|wcet| *wcet > 0)?;
         let mut tried = net.clone();
         let most = wcet / price.each(which);
-        *slot(&mut tried, which) = Some(Transport { t: now.t, c: wcet + price.fixed[which.node], most: Some(most) });
+        *task_mut(&mut tried, which) =
+            Some(Transport { t: now.t, c: wcet + price.fixed[which.node], most: Some(most) });
         Some(tried)
     }
 
@@ -278,7 +282,7 @@ mod tests {
                 continue;
             }
             let load = |net: &Net| -> f64 {
-                needed(net).iter().filter_map(|which| get(net, *which)).map(|task| task.c as f64 / task.t as f64).sum()
+                needed(net).iter().filter_map(|which| task(net, *which)).map(|task| task.c as f64 / task.t as f64).sum()
             };
             let mut chosen = net.clone();
             assert!(best(&mut chosen, &price) && passes(&chosen), "seed {seed}");

@@ -52,11 +52,11 @@ pub enum Reachability {
     Undecided,
 }
 
-/// Tasks that the search takes.
+/// The most tasks that the search takes.
 const TASKS_MAX: usize = 12;
 
-/// Whether sporadic tasks with C <= D - J and D <= T can miss a deadline on `m` CPUs; looks at
-/// `states_max` states at most.
+/// Whether sporadic tasks with C <= D - J and D <= T can miss a deadline on `m` CPUs. The search visits at most
+/// `states_max` states.
 pub fn sporadic(tasks: &[Sporadic], m: u32, rule: Rule, ties: Ties, states_max: usize) -> Reachability {
     let limits: Vec<u64> = tasks.iter().map(|task| task.d).collect();
     respond(tasks, &limits, m, rule, ties, states_max)
@@ -64,11 +64,11 @@ pub fn sporadic(tasks: &[Sporadic], m: u32, rule: Rule, ties: Ties, states_max: 
 
 /// Whether a job can respond later than its task's limit, one of at most D per task: [`Reachability::Miss`] if so.
 pub fn respond(tasks: &[Sporadic], limits: &[u64], m: u32, rule: Rule, ties: Ties, states_max: usize) -> Reachability {
-    let plain = |(task, limit): (&Sporadic, &u64)| {
+    let covered = |(task, limit): (&Sporadic, &u64)| {
         let fits = *limit <= task.d && task.d <= task.t && task.t > 0 && task.t < 1 << 32 && task.c < 1 << 32;
         fits && (task.j == 0 || ties == Ties::Any)
     };
-    if tasks.len() > TASKS_MAX || tasks.len() != limits.len() || !tasks.iter().zip(limits).all(plain) {
+    if tasks.len() > TASKS_MAX || tasks.len() != limits.len() || !tasks.iter().zip(limits).all(covered) {
         return Reachability::Undecided;
     }
     let hopeless = |(task, limit): (&Sporadic, &u64)| task.c > limit.saturating_sub(task.j);
@@ -89,7 +89,7 @@ pub(crate) fn uncovered(tasks: &[Sporadic]) -> Option<String> {
     if tasks.iter().any(|task| task.t.max(task.c) >= 1 << 32) {
         return Some("a period has more than 2^32 steps of the grid".to_owned());
     }
-    let radix = tasks.iter().try_fold(1u128, |all, task| all.checked_mul(one(task)));
+    let radix = tasks.iter().try_fold(1u128, |all, task| all.checked_mul(state_count(task)));
     radix.is_none().then(|| "their states are too many to be told apart in 128 bits".to_owned())
 }
 
@@ -119,7 +119,7 @@ pub fn periodic(tasks: &[Sporadic], offsets: &[u64], m: u32, rule: Rule, jobs_ma
     periodic_seen(tasks, offsets, m, rule, jobs_max, |_, _, _, _| {})
 }
 
-/// [`periodic`] that calls `see` when a job completes or misses, with its task, its arrival, the
+/// [`periodic`] that calls `observe` when a job completes or misses, with its task, its arrival, the
 /// time and the execution left.
 pub fn periodic_seen(
     tasks: &[Sporadic],
@@ -127,10 +127,10 @@ pub fn periodic_seen(
     m: u32,
     rule: Rule,
     jobs_max: usize,
-    mut see: impl FnMut(usize, u64, u64, u64),
+    mut observe: impl FnMut(usize, u64, u64, u64),
 ) -> Schedule {
-    let plain = |task: &Sporadic| task.j == 0 && task.d <= task.t && task.t > 0 && task.t <= TIME_MAX;
-    if tasks.len() != offsets.len() || !tasks.iter().all(plain) || offsets.iter().any(|offset| *offset > TIME_MAX) {
+    let covered = |task: &Sporadic| task.j == 0 && task.d <= task.t && task.t > 0 && task.t <= TIME_MAX;
+    if tasks.len() != offsets.len() || !tasks.iter().all(covered) || offsets.iter().any(|offset| *offset > TIME_MAX) {
         return Schedule::Undecided;
     }
     // If it does not fit, the schedule is only followed to a miss.
@@ -172,35 +172,40 @@ pub fn periodic_seen(
         for i in running {
             left[*i] -= then - now;
             if left[*i] == 0 {
-                see(*i, arrival[*i], then, 0);
+                observe(*i, arrival[*i], then, 0);
             }
         }
         let deadline = |i: usize| arrival[i] + tasks[i].d;
         let late = ready.iter().filter(|i| then > deadline(**i) || (then == deadline(**i) && left[**i] > 0));
         if let Some(task) = late.min_by_key(|i| deadline(**i)) {
-            see(*task, arrival[*task], then, left[*task]);
+            observe(*task, arrival[*task], then, left[*task]);
             return Schedule::Missed { task: *task, arrival: arrival[*task] };
         }
         now = then;
     }
 }
 
-/// States of one task: execution left (C + 1: arrived, not yet released) and time since its arrival (T: or longer).
-fn one(task: &Sporadic) -> u128 {
+/// How many states one task has: its execution left (C + 1: arrived, not yet released) times the time since its arrival
+/// (T: or longer).
+fn state_count(task: &Sporadic) -> u128 {
     u128::from(task.c + 2) * u128::from(task.t + 1)
 }
 
 #[derive(Clone, Copy, Default)]
 struct TaskState {
+    /// Execution left. C + 1: arrived, not yet released.
     left: u64,
+    /// Time since the last arrival, at most T.
     since: u64,
 }
 
 type State = [TaskState; TASKS_MAX];
 
-/// The states seen, each with its predecessor, and a hash table over them.
+/// The states seen, and a hash table over them.
 struct VisitedStates {
+    /// Each with the index of its predecessor.
     states: Vec<(u128, u32)>,
+    /// Indices of states, [`EMPTY`] where there is none.
     table: Vec<u32>,
 }
 
@@ -273,7 +278,7 @@ impl Search<'_> {
         Reachability::Safe { states: self.seen.states.len() }
     }
 
-    /// Every choice of arrivals and releases from task `i` on.
+    /// Tries every choice of arrivals and releases from task `i` on.
     fn choose(&mut self, state: State, i: usize, from: u32) {
         let Some(task) = self.tasks.get(i) else { return self.dispatch(&state, from) };
         let (c, j, t) = (task.c, task.j, task.t);
@@ -336,7 +341,7 @@ impl Search<'_> {
         }
     }
 
-    /// One unit of time.
+    /// Runs the jobs of `run`, a set of task bits, for one unit of time.
     fn advance(&mut self, state: &State, run: u32, from: u32) {
         let mut next = *state;
         for (i, (task, limit)) in self.tasks.iter().zip(self.limits).enumerate() {
@@ -354,15 +359,15 @@ impl Search<'_> {
 
     fn pack(&self, state: &State) -> u128 {
         self.tasks.iter().zip(state).fold(0, |packed, (task, part)| {
-            packed * one(task) + u128::from(part.left) * u128::from(task.t + 1) + u128::from(part.since)
+            packed * state_count(task) + u128::from(part.left) * u128::from(task.t + 1) + u128::from(part.since)
         })
     }
 
     fn unpack(&self, mut packed: u128) -> State {
         let mut state = State::default();
         for (i, task) in self.tasks.iter().enumerate().rev() {
-            let own = packed % one(task);
-            packed /= one(task);
+            let own = packed % state_count(task);
+            packed /= state_count(task);
             let width = u128::from(task.t + 1);
             state[i] = TaskState { left: (own / width) as u64, since: (own % width) as u64 };
         }

@@ -89,7 +89,7 @@ impl Analysis {
         let overheads = set.overheads.iter().map(|overhead| {
             if overhead.level > level { 0 } else { (end.saturating_sub(1) + overhead.release_delay) / overhead.t + 1 }
         });
-        let (blocking, overheads) = (self.window.in_the_way(x), overheads.collect());
+        let (blocking, overheads) = (self.window.blocking_by_larger_keys(x), overheads.collect());
         Worst { job: jobs[i].max(1), window: end, blocking, overheads, jobs }
     }
 }
