@@ -281,7 +281,7 @@ named! {
 /// Serialises to `{"test", "kind", "decides", "preconditions", "cost", "source"}`.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct TestInfo {
-    /// Which.
+    /// The test.
     #[serde(skip)]
     pub id: TestId,
     /// Its name, as in the JSON contract; docs/reference/tests/NAME.md says more.

@@ -103,13 +103,13 @@ impl CheckReport {
 /// How far a check has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress {
-    /// So many of so many tasks of a node have a place.
+    /// How many tasks of a node have a place, and how many tasks there are.
     Placed(usize, usize),
-    /// So many of so many scopes of a node are checked.
+    /// How many scopes of a node are checked, and how many scopes there are.
     Checked(usize, usize),
 }
 
-/// Is told of progress, now and then.
+/// Called now and then with the progress of a check.
 pub(crate) type Watch<'a> = &'a mut dyn FnMut(Progress);
 
 /// One test on one scope.
@@ -182,7 +182,7 @@ pub struct FlowReport {
 /// Serialises to `{"task", "verdict", "wcrt_ns", "deadline_ns"}`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct TaskReport {
-    /// Which.
+    /// Its index in the System.
     #[serde(skip)]
     pub id: TaskId,
     /// Its name.

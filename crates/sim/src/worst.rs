@@ -78,18 +78,18 @@ pub fn climb(system: &System, options: &SimOptions, start: u32, runs: u32) -> Re
     let Some(lowered) = flows::lower(system).filter(|_| !system.flows.is_empty()) else { return Ok(found) };
     let target = start as usize % system.flows.len();
     let mut climber = Climber { system, lowered: &lowered, options, dice: Dice::new(options.seed, start), target };
-    let mut traffic = climber.first(start);
+    let mut traffic = climber.first_traffic(start);
     let mut best: Option<(Span, u64)> = None;
     let steps = runs - runs / 4;
     for step in 0..steps {
-        let tried = if step == 0 { traffic.clone() } else { climber.changed(&traffic, best.map_or(0, |best| best.1)) };
+        let tried = if step == 0 { traffic.clone() } else { climber.mutate(&traffic, best.map_or(0, |best| best.1)) };
         let seen = climber.run(&tried, &mut found)?;
         if seen >= best {
             (traffic, best) = (tried, seen);
         }
     }
-    for tried in climber.simpler(&traffic).into_iter().take((runs - steps) as usize) {
-        let tried = tried.applied_to(&traffic);
+    for tried in climber.simplifications(&traffic).into_iter().take((runs - steps) as usize) {
+        let tried = tried.apply(&traffic);
         if climber.run(&tried, &mut found)?.map(|seen| seen.0) == best.map(|best| best.0) {
             traffic = tried;
         }
@@ -107,23 +107,24 @@ struct Climber<'a> {
     lowered: &'a Lowered,
     options: &'a SimOptions,
     dice: Dice,
+    /// The flow whose response the climb raises.
     target: usize,
 }
 
 /// A change that makes a traffic simpler.
-enum Simpler {
+enum Simplification {
     /// This flow arrives at zero.
     Offset(usize),
     /// Messages that leave this hop of this flow have one delay.
     Ends(usize, usize),
 }
 
-impl Simpler {
-    fn applied_to(&self, traffic: &Traffic) -> Traffic {
+impl Simplification {
+    fn apply(&self, traffic: &Traffic) -> Traffic {
         let mut traffic = traffic.clone();
         match *self {
-            Simpler::Offset(flow) => traffic.offsets[flow] = Span::ZERO,
-            Simpler::Ends(flow, hop) => {
+            Simplification::Offset(flow) => traffic.offsets[flow] = Span::ZERO,
+            Simplification::Ends(flow, hop) => {
                 if let Some(ends) = &mut traffic.ends[flow][hop] {
                     ends.others.clear();
                 }
@@ -134,7 +135,7 @@ impl Simpler {
 }
 
 impl Climber<'_> {
-    /// Simulates. The answer is the largest response of the target, with its instance.
+    /// Simulates, and records what it finds. Returns the largest response of the target, with its instance.
     fn run(&mut self, traffic: &Traffic, found: &mut Found) -> Result<Option<(Span, u64)>, SimError> {
         let mut observer = Observer::new(self.lowered);
         simulate_with(self.system, self.options, traffic, &mut observer)?;
@@ -151,11 +152,12 @@ impl Climber<'_> {
         Ok(observer.worst[self.target])
     }
 
-    fn first(&mut self, start: u32) -> Traffic {
+    /// The traffic with which climb `start` begins.
+    fn first_traffic(&mut self, start: u32) -> Traffic {
         let mut traffic = Traffic::drawn(self.system);
         for flow in 0..self.system.flows.len() {
             if start > 0 {
-                traffic.offsets[flow] = self.offset(flow, &traffic);
+                traffic.offsets[flow] = self.draw_offset(flow, &traffic);
             }
             for ends in &mut traffic.ends[flow] {
                 let most = start == 0 || self.dice.below(2) == 0;
@@ -165,15 +167,15 @@ impl Climber<'_> {
         traffic
     }
 
-    /// One change. `instance` of the target has the largest response so far.
-    fn changed(&mut self, traffic: &Traffic, instance: u64) -> Traffic {
+    /// The traffic with one random change. `instance` of the target has the largest response so far.
+    fn mutate(&mut self, traffic: &Traffic, instance: u64) -> Traffic {
         let mut traffic = traffic.clone();
         let any = self.dice.below(self.system.flows.len() as u64) as usize;
         let flow = if self.dice.below(2) == 0 { self.target } else { any };
         let hops = traffic.ends[flow].len() as u64;
         let kind = self.dice.below(8);
         if hops == 0 || kind < 4 {
-            traffic.offsets[flow] = self.offset(flow, &traffic);
+            traffic.offsets[flow] = self.draw_offset(flow, &traffic);
             return traffic;
         }
         let Some(ends) = &mut traffic.ends[flow][self.dice.below(hops) as usize] else { return traffic };
@@ -192,8 +194,8 @@ impl Climber<'_> {
         traffic
     }
 
-    /// A first arrival of a flow, within its period.
-    fn offset(&mut self, flow: usize, traffic: &Traffic) -> Span {
+    /// Draws the first arrival of a flow, within its period.
+    fn draw_offset(&mut self, flow: usize, traffic: &Traffic) -> Span {
         let of = &self.system.flows[flow];
         let period = of.period.as_ns().max(1);
         let offset = match self.dice.below(4) {
@@ -211,13 +213,13 @@ impl Climber<'_> {
         Span::from_ns(offset % period)
     }
 
-    /// Candidates for a simpler traffic.
-    fn simpler(&self, traffic: &Traffic) -> Vec<Simpler> {
+    /// The changes that would make a traffic simpler.
+    fn simplifications(&self, traffic: &Traffic) -> Vec<Simplification> {
         let mut all = Vec::new();
         for (flow, hops) in traffic.ends.iter().enumerate() {
             let others = |hop: usize| hops[hop].as_ref().is_some_and(|ends| !ends.others.is_empty());
-            all.extend((0..hops.len()).filter(|hop| others(*hop)).map(|hop| Simpler::Ends(flow, hop)));
-            all.extend((!traffic.offset(flow).is_zero()).then_some(Simpler::Offset(flow)));
+            all.extend((0..hops.len()).filter(|hop| others(*hop)).map(|hop| Simplification::Ends(flow, hop)));
+            all.extend((!traffic.offset(flow).is_zero()).then_some(Simplification::Offset(flow)));
         }
         all
     }
@@ -246,8 +248,10 @@ struct Observer {
     /// The flow of a last hop.
     flows: BTreeMap<TaskId, usize>,
     /// Arrivals of the instances that are on their last hop.
-    open: BTreeMap<JobKey, Time>,
+    arrivals: BTreeMap<JobKey, Time>,
+    /// By flow, the largest response and its instance.
     worst: Vec<Option<(Span, u64)>>,
+    /// Deadlines missed so far.
     missed: u64,
 }
 
@@ -259,11 +263,11 @@ impl Observer {
             Some((lowered.task_of(FlowId(flow as u32), hop as u32)?, flow))
         };
         let flows = (0..system.flows.len()).filter_map(last).collect();
-        Observer { flows, open: BTreeMap::new(), worst: vec![None; system.flows.len()], missed: 0 }
+        Observer { flows, arrivals: BTreeMap::new(), worst: vec![None; system.flows.len()], missed: 0 }
     }
 
     fn completed(&mut self, job: JobKey, now: Time) {
-        let (Some(origin), Some(flow)) = (self.open.remove(&job), self.flows.get(&job.task)) else { return };
+        let (Some(origin), Some(flow)) = (self.arrivals.remove(&job), self.flows.get(&job.task)) else { return };
         let response = now.saturating_since(origin);
         if self.worst[*flow].is_none_or(|(worst, _)| response > worst) {
             self.worst[*flow] = Some((response, job.number));
@@ -275,10 +279,10 @@ impl Sink for Observer {
     fn event(&mut self, _stream: u32, now: Time, event: &Event) {
         match *event {
             Event::Release { job, arrival, parent } if self.flows.contains_key(&job.task) => {
-                self.open.insert(job, parent.map_or(arrival, |parent| parent.origin));
+                self.arrivals.insert(job, parent.map_or(arrival, |parent| parent.origin));
             }
             Event::Complete { job, .. } => self.completed(job, now),
-            Event::Cancel { job, .. } => drop(self.open.remove(&job)),
+            Event::Cancel { job, .. } => drop(self.arrivals.remove(&job)),
             Event::Miss { .. } => self.missed += 1,
             _ => {}
         }

@@ -12,7 +12,7 @@ pub const QUANTUM: Span = Span::from_us(1);
 /// A System with its components' periods and budgets filled in.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SizedSystem {
-    /// It.
+    /// The System.
     pub system: System,
     /// All of its components, in file order.
     pub components: Vec<SizedComponent>,
@@ -23,7 +23,7 @@ pub struct SizedSystem {
 /// A component with its server's period and budget.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SizedComponent {
-    /// Which.
+    /// Its index in the System.
     pub id: ComponentId,
     /// Its name.
     pub component: String,
@@ -41,12 +41,12 @@ pub struct SizedComponent {
     pub supply: &'static str,
     /// The part of each budget that goes to costs.
     pub loss: Span,
-    /// Sum of C / T of its tasks and inner servers, to show.
+    /// Sum of C / T of its tasks and inner servers, for display.
     pub workload_utilization: f64,
 }
 
 impl SizedComponent {
-    /// Θ / Π, to show.
+    /// Θ / Π, for display.
     #[must_use]
     pub fn bandwidth(&self) -> f64 {
         self.budget.as_ns() as f64 / self.period.as_ns() as f64

@@ -30,19 +30,19 @@ pub struct SizedShare {
     pub delay: Span,
 }
 
-/// How long messages take from a node to another.
+/// How long messages take from one node to another, at most.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct SizedDelay {
     /// Name of the sending node.
     pub from: String,
     /// Name of the receiving node.
     pub to: String,
-    /// In the sender's queue and onto its link.
+    /// In the sender's queue and on its link.
     #[serde(rename = "sender_ns", serialize_with = "as_ns")]
     pub sender: Span,
     /// At each port on the way.
     pub ports: Vec<SizedPort>,
-    /// Through all ports, bursts paid once; the sum of `ports` holds, too, and `delay` counts at most the lesser.
+    /// Through all ports, with bursts paid once. The sum of `ports` is a bound too. `delay` uses the lesser.
     #[serde(rename = "once_ns", serialize_with = "as_ns_or_null")]
     pub once: Option<Span>,
     /// From the end of the sending job to the receiver's buffer, at most.
@@ -74,7 +74,7 @@ pub enum NetworkChange {
 /// A System with the delays of its network filled in.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SizedNetwork {
-    /// It.
+    /// The System.
     pub system: System,
     /// The least total bandwidth, bits/s.
     pub total_rate: u64,
@@ -94,7 +94,7 @@ pub enum NetworkSizeError {
     /// A flow that the analysis does not cover.
     #[error("flow \"{flow}\": {why}")]
     NotCovered {
-        /// Which.
+        /// Its name.
         flow: String,
         /// Why.
         why: String,
@@ -115,17 +115,17 @@ pub enum NetworkSizeError {
         "port \"{port}\" is to send {needs} bit/s, and its rate is {rate} bit/s; lead messages elsewhere, or send less"
     )]
     Overload {
-        /// Which.
+        /// Its name.
         port: String,
-        /// Its long-run input rate.
+        /// Its long-run input rate, bits/s.
         needs: u64,
-        /// Its rate.
+        /// Its rate, bits/s.
         rate: u64,
     },
     /// A node that sends has no link.
     #[error("node \"{node}\" sends messages and has no link; give it link = {{ rate = \"...\" }}")]
     NoLink {
-        /// Which.
+        /// Its name.
         node: String,
     },
     /// Replies in a class of their own.
@@ -134,7 +134,7 @@ pub enum NetworkSizeError {
          write the delays of its messages"
     )]
     Replies {
-        /// Which.
+        /// Its name.
         node: String,
     },
     /// A token bucket that is too small.
@@ -143,11 +143,11 @@ pub enum NetworkSizeError {
          and a burst of {burst}B"
     )]
     Bucket {
-        /// Which.
+        /// Its name.
         node: String,
-        /// What its messages send in the long run.
+        /// The long-run rate of its messages, bits/s.
         rate: u64,
-        /// What comes while a packet of others is sent.
+        /// The bytes that come while a packet of others is sent.
         burst: u64,
     },
     /// Delays that the file states beyond the bound.
@@ -239,8 +239,8 @@ pub fn assume_delay(system: &System, wanted: Span) -> System {
     with_delays(system, &delays).0
 }
 
-/// The ports between two nodes.
-fn through(system: &System, (from, to): (NodeId, NodeId)) -> Result<&[PortId], NetworkSizeError> {
+/// The ports between two nodes, in order. An error if several networks name different ones.
+fn ports_between(system: &System, (from, to): (NodeId, NodeId)) -> Result<&[PortId], NetworkSizeError> {
     let networks = system.networks_between(from, to);
     let mut rows = networks.iter().map(|network| system.networks[network.index()].through.as_slice());
     let first = rows.next().unwrap_or_default();
@@ -297,9 +297,9 @@ fn sync_messages(system: &System, distributed: &Distributed, wanted: Span) -> Ve
 
 /// The traffic from the sending tasks to the network, and the messages of `clock.sync` of the same nodes. Nodes
 /// that send no message of a flow get no share.
-fn leaving(system: &System, distributed: &Distributed, wanted: Span) -> Result<Vec<OutgoingFlow>, NetworkSizeError> {
+fn outgoing(system: &System, distributed: &Distributed, wanted: Span) -> Result<Vec<OutgoingFlow>, NetworkSizeError> {
     let net = &distributed.net;
-    let mut leaving = Vec::new();
+    let mut outgoing = Vec::new();
     for (flow, route) in system.flows.iter().zip(&net.flows) {
         for pair in route.hops.windows(2) {
             let (node, to) = (pair[0].node, pair[1].node);
@@ -310,12 +310,12 @@ fn leaving(system: &System, distributed: &Distributed, wanted: Span) -> Result<V
             let jitter = net.response(node, &[]);
             let (Some(grid), Some(jitter)) = (grid, jitter) else { return Err(not("a table needs more than its CPU")) };
             let gap = net.drift.least(grid).max(1);
-            leaving.push(OutgoingFlow { node, to, gap, jitter, size: flow.size.get().max(1) });
+            outgoing.push(OutgoingFlow { node, to, gap, jitter, size: flow.size.get().max(1) });
         }
     }
-    let senders: Vec<usize> = leaving.iter().map(|hop| hop.node).collect();
-    leaving.extend(sync_messages(system, distributed, wanted).into_iter().filter(|hop| senders.contains(&hop.node)));
-    if leaving.is_empty() { Err(NetworkSizeError::NothingSent) } else { Ok(leaving) }
+    let senders: Vec<usize> = outgoing.iter().map(|hop| hop.node).collect();
+    outgoing.extend(sync_messages(system, distributed, wanted).into_iter().filter(|hop| senders.contains(&hop.node)));
+    if outgoing.is_empty() { Err(NetworkSizeError::NothingSent) } else { Ok(outgoing) }
 }
 
 /// The least total bandwidth, in bits/s, with each node's share and the System with the resulting
@@ -329,8 +329,8 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
     if let Some((flow, why)) = distributed.first_uncovered() {
         return Err(NetworkSizeError::NotCovered { flow: system.flows[flow].name.clone(), why });
     }
-    let leaving = leaving(system, &distributed, wanted)?;
-    let sends = |node: usize| leaving.iter().any(|hop| hop.node == node);
+    let outgoing = outgoing(system, &distributed, wanted)?;
+    let sends = |node: usize| outgoing.iter().any(|hop| hop.node == node);
     if let Some(node) = (0..system.nodes.len()).find(|node| sends(*node) && system.nodes[*node].link.is_none()) {
         return Err(NetworkSizeError::NoLink { node: system.nodes[node].name.clone() });
     }
@@ -339,11 +339,11 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
         if spec.link.is_some_and(|link| link.replies.is_some()) {
             return Err(NetworkSizeError::Replies { node: spec.name.clone() });
         }
-        hold_bucket(&spec.name, links[node], leaving.iter().filter(|hop| hop.node == node))?;
+        check_bucket(&spec.name, links[node], outgoing.iter().filter(|hop| hop.node == node))?;
     }
     let pairs = pairs(system);
     let way = |pair: &(NodeId, NodeId)| {
-        let through = through(system, *pair)?.iter().map(|port| port.index()).collect();
+        let through = ports_between(system, *pair)?.iter().map(|port| port.index()).collect();
         Ok(PortPath { from: pair.0.index(), to: pair.1.index(), through })
     };
     let ways: Vec<PortPath> = pairs.iter().map(way).collect::<Result<_, NetworkSizeError>>()?;
@@ -357,14 +357,14 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
     // Where no flow goes, messages of clock.sync come to a port as other traffic does.
     for hop in sync_messages(system, &distributed, wanted) {
         let pair = (NodeId(hop.node as u32), NodeId(hop.to as u32));
-        let own = if pairs.contains(&pair) { &[][..] } else { through(system, pair)? };
+        let own = if pairs.contains(&pair) { &[][..] } else { ports_between(system, pair)? };
         let sent = Traffic::of_messages(hop.size, hop.gap, hop.jitter.saturating_add(hop.gap));
         for port in own {
             let cross = &mut ports[port.index()].cross;
             *cross = sent.and_then(|sent| cross.plus(sent)).unwrap_or(Traffic { burst: u64::MAX, rate: u64::MAX });
         }
     }
-    let layout = Layout { leaving: &leaving, links: &links, ways: &ways, ports: &ports };
+    let layout = Layout { outgoing: &outgoing, links: &links, ways: &ways, ports: &ports };
     if let Some((port, needs)) = layout.overload() {
         let (name, rate) = (system.ports[port].name.clone(), ports[port].rate);
         return Err(NetworkSizeError::Overload { port: name, needs, rate });
@@ -395,7 +395,8 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
             return Err(NetworkSizeError::Actual { network: number, actual, bound });
         }
     }
-    let shown = pairs.iter().zip(&ways).zip(&delays).map(|((pair, way), delay)| shown(system, *pair, way, delay));
+    let sized = pairs.iter().zip(&ways).zip(&delays);
+    let sized = sized.map(|((pair, way), delay)| sized_delay(system, *pair, way, delay));
     let mut notes = Vec::new();
     if ways.iter().any(|way| way.through.is_empty()) {
         notes.push(
@@ -406,8 +407,8 @@ pub fn size_network(system: &System, weigh: Weigh, wanted: Span) -> Result<Sized
     }
     Ok(SizedNetwork {
         total_rate,
-        shares: shares.iter().map(|share| sized(system, share, rates)).collect(),
-        delays: shown.collect(),
+        shares: shares.iter().map(|share| sized_share(system, share, rates)).collect(),
+        delays: sized.collect(),
         system: changed,
         changes,
         notes,
@@ -426,14 +427,14 @@ fn link(spec: &NodeSpec) -> Link {
     }
 }
 
-/// Whether the bucket of a node has a bound for what the node sends.
-fn hold_bucket<'a>(
+/// Checks that the token bucket of a node bounds the delay of what the node sends.
+fn check_bucket<'a>(
     node: &str,
     link: Link,
-    mut leaving: impl Iterator<Item = &'a OutgoingFlow>,
+    mut outgoing: impl Iterator<Item = &'a OutgoingFlow>,
 ) -> Result<(), NetworkSizeError> {
     let Some(bucket) = link.bucket else { return Ok(()) };
-    let rate = leaving
+    let rate = outgoing
         .try_fold(u64::from(!link.fifo), |sum, hop| sum.checked_add(Traffic::of_messages(hop.size, hop.gap, 0)?.rate));
     let burst = time(link.other, link.rate).and_then(|other| bytes(bucket.rate, other));
     let (rate, burst) = (rate.unwrap_or(u64::MAX), burst.unwrap_or(u64::MAX));
@@ -447,8 +448,8 @@ fn traffic(cross: Cross) -> Traffic {
     Traffic { burst: cross.burst.get(), rate: cross.rate.as_bps() }
 }
 
-/// `rates` is the sum of all shares.
-fn sized(system: &System, share: &Share, rates: u64) -> SizedShare {
+/// A share for display. `rates` is the sum of all shares in bits/s.
+fn sized_share(system: &System, share: &Share, rates: u64) -> SizedShare {
     SizedShare {
         node: system.nodes[share.node].name.clone(),
         weight: share.rate as f64 / rates.max(1) as f64,
@@ -458,7 +459,7 @@ fn sized(system: &System, share: &Share, rates: u64) -> SizedShare {
     }
 }
 
-fn shown(system: &System, (from, to): (NodeId, NodeId), way: &PortPath, delay: &WayDelay) -> SizedDelay {
+fn sized_delay(system: &System, (from, to): (NodeId, NodeId), way: &PortPath, delay: &WayDelay) -> SizedDelay {
     let [from, to] = [from, to].map(|node| system.nodes[node.index()].name.clone());
     let port = |(port, delay): (&usize, &u64)| SizedPort {
         port: system.ports[*port].name.clone(),

@@ -84,14 +84,14 @@ pub struct Shared {
     pub fifo: bool,
 }
 
-/// From a node to another.
+/// A way: a pair of nodes, and the ports from one to the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortPath {
     /// Index of the sending node.
     pub from: usize,
     /// Index of the receiving node.
     pub to: usize,
-    /// Indices of the ports in a row, none twice.
+    /// Indices of the ports, in order, none twice.
     pub through: Vec<usize>,
 }
 
@@ -122,7 +122,7 @@ pub struct WayDelay {
 pub struct RowDelay {
     /// At each port.
     pub ports: Vec<u64>,
-    /// E: from the arrival at the first port until it has left each.
+    /// E of each port: from the arrival at the first port until the packet has left it.
     pub until: Vec<u64>,
     /// Through all ports as one piece.
     pub once: Option<u64>,
@@ -309,25 +309,25 @@ fn longest_wait(free: Traffic, lines: &[(Traffic, Traffic)], rate: u64) -> Optio
 /// The parts of a network.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout<'a> {
-    /// The output of each node.
-    pub leaving: &'a [OutgoingFlow],
+    /// The messages that the nodes send.
+    pub outgoing: &'a [OutgoingFlow],
     /// The nodes' links.
     pub links: &'a [Link],
-    /// The pairs that send; every leaving message's is there.
+    /// The pairs that send. They include that of every outgoing message.
     pub ways: &'a [PortPath],
     /// The ports.
     pub ports: &'a [Shared],
 }
 
 impl Layout<'_> {
-    /// The delay of every way where nodes have these shares; `None` as for [`rows`].
+    /// The delay of every way if nodes have these shares. `None` as for [`rows`], or if a sender has no share.
     #[must_use]
     pub fn delays(&self, shares: &[Share]) -> Option<Vec<WayDelay>> {
         let senders = self.ways.iter().map(|way| shares.iter().find(|share| share.node == way.from));
         let senders: Vec<u64> = senders.map(|share| share.map(|share| share.delay)).collect::<Option<_>>()?;
         let mut sent = vec![Sent::default(); self.ways.len()];
         for ((way, sent), sender) in self.ways.iter().zip(&mut sent).zip(&senders) {
-            for hop in self.leaving.iter().filter(|hop| (hop.node, hop.to) == (way.from, way.to)) {
+            for hop in self.outgoing.iter().filter(|hop| (hop.node, hop.to) == (way.from, way.to)) {
                 let traffic = Traffic::of_messages(hop.size, hop.gap, hop.jitter)?.delayed(*sender)?;
                 sent.traffic = sent.traffic.plus(traffic)?;
                 sent.packet = sent.packet.max(hop.size);
@@ -341,13 +341,13 @@ impl Layout<'_> {
         senders.into_iter().zip(rows).map(whole).collect()
     }
 
-    /// A port that gets more than its rate in the long run, and what.
+    /// The index of a port that gets more than its rate in the long run, and what it gets, in bits/s.
     #[must_use]
     pub fn overload(&self) -> Option<(usize, u64)> {
         self.ports.iter().enumerate().find_map(|(at, port)| {
             let ways = || self.ways.iter().filter(|way| way.through.contains(&at));
             let comes = |hop: &&OutgoingFlow| ways().any(|way| (hop.node, hop.to) == (way.from, way.to));
-            let rates = self.leaving.iter().filter(comes);
+            let rates = self.outgoing.iter().filter(comes);
             let rates = rates.map(|hop| Traffic::of_messages(hop.size, hop.gap, 0).map_or(u64::MAX, |sent| sent.rate));
             let needs = rates.fold(port.cross.rate, u64::saturating_add);
             (needs > port.rate && ways().next().is_some()).then_some((at, needs))
@@ -357,16 +357,16 @@ impl Layout<'_> {
     /// The delays where every node has its whole link.
     #[must_use]
     pub fn whole(&self, weigh: Weigh) -> Option<Vec<WayDelay>> {
-        self.delays(&shares(self.leaving, self.links, weigh, u64::MAX)?)
+        self.delays(&shares(self.outgoing, self.links, weigh, u64::MAX)?)
     }
 
-    /// The shares of the least total with which no message takes longer than `wanted` ns from node
-    /// to node, and what they take; `None` where whole links are not enough.
+    /// The least total in bits/s with which no message takes longer than `wanted` ns from node to node, with its shares
+    /// and delays. `None` if whole links are not enough.
     #[must_use]
     pub fn least_total(&self, weigh: Weigh, wanted: u64) -> Option<(u64, Vec<Share>, Vec<WayDelay>)> {
         // A larger share never delays more, neither at the sender nor, as bursts are then less, at a port.
         let enough = |total: u64| {
-            let shares = shares(self.leaving, self.links, weigh, total)?;
+            let shares = shares(self.outgoing, self.links, weigh, total)?;
             // Most attempts fail here already.
             let delays = shares.iter().all(|share| share.delay <= wanted).then(|| self.delays(&shares))??;
             delays.iter().all(|way| way.total <= wanted).then_some((total, shares, delays))

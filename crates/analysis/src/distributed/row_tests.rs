@@ -240,14 +240,14 @@ fn a_way_alone_may_be_faster_than_its_group() {
 fn the_least_total_is_enough_and_a_bit_less_is_not() {
     let hop =
         |node: usize, gap_ms: u64, size| OutgoingFlow { node, to: 1 - node, gap: gap_ms * 1_000_000, jitter: 0, size };
-    let leaving = [hop(0, 10, 400), hop(0, 20, 400), hop(1, 10, 1_600)];
+    let outgoing = [hop(0, 10, 400), hop(0, 20, 400), hop(1, 10, 1_600)];
     let links = [Link { rate: 1_000_000_000, other: 1_500, bucket: None, fifo: true }; 2];
     let cross = Traffic { burst: 3_000, rate: 20_000_000 };
     let ports = [Shared { rate: 100_000_000, latency: 50_000, cross, fifo: true }; 3];
     for through in [vec![], vec![2], vec![0, 1, 2]] {
         let back: Vec<usize> = through.iter().rev().copied().collect();
         let ways = [PortPath { from: 0, to: 1, through: through.clone() }, PortPath { from: 1, to: 0, through: back }];
-        let layout = Layout { leaving: &leaving, links: &links, ways: &ways, ports: &ports };
+        let layout = Layout { outgoing: &outgoing, links: &links, ways: &ways, ports: &ports };
         assert_eq!(layout.overload(), None);
         for weigh in [Weigh::Messages, Weigh::Bytes] {
             let (total, found, delays) = layout.least_total(weigh, 3_000_000).expect("the links are fast");
@@ -255,7 +255,7 @@ fn the_least_total_is_enough_and_a_bit_less_is_not() {
             assert!(found.iter().all(|share| share.delay <= 3_000_000 && share.rate <= total));
             assert!(delays.iter().all(|way| way.total <= 3_000_000 && way.sender <= way.total));
             assert_eq!(delays[0].total == delays[0].sender, through.is_empty());
-            let less = shares(&leaving, &links, weigh, total - 1).and_then(|shares| layout.delays(&shares));
+            let less = shares(&outgoing, &links, weigh, total - 1).and_then(|shares| layout.delays(&shares));
             assert!(less.is_none_or(|ways| ways.iter().any(|way| way.total > 3_000_000)), "{weigh:?} {total}");
             assert_eq!(layout.least_total(weigh, 10_000), None);
         }
@@ -264,7 +264,7 @@ fn the_least_total_is_enough_and_a_bit_less_is_not() {
     }
     let slow = Shared { rate: 1_000_000, ..ports[0] };
     let ways = [PortPath { from: 0, to: 1, through: vec![0] }, PortPath { from: 1, to: 0, through: vec![] }];
-    let layout = Layout { leaving: &leaving, links: &links, ways: &ways, ports: &[slow] };
+    let layout = Layout { outgoing: &outgoing, links: &links, ways: &ways, ports: &[slow] };
     // 20 Mbit/s, 0.32 and 0.16.
     assert_eq!(layout.overload(), Some((0, 20_480_000)));
 }

@@ -71,14 +71,14 @@ pub struct Share {
 
 /// The weights of `nodes` nodes, in lowest terms; `None` where they do not fit 64 bits, or nothing is sent.
 #[must_use]
-pub fn weights(leaving: &[OutgoingFlow], nodes: usize, weigh: Weigh) -> Option<Vec<(u64, u64)>> {
+pub fn weights(outgoing: &[OutgoingFlow], nodes: usize, weigh: Weigh) -> Option<Vec<(u64, u64)>> {
     let mut common = 1u128;
-    for hop in leaving {
+    for hop in outgoing {
         let shared = gcd((common % u128::from(hop.gap)) as u64, hop.gap);
         common = common.checked_mul(u128::from(hop.gap / shared))?;
     }
     let mut sums = vec![0u128; nodes];
-    for hop in leaving {
+    for hop in outgoing {
         let each = match weigh {
             Weigh::Messages | Weigh::Fair => 1,
             Weigh::Bytes => u128::from(hop.size),
@@ -102,9 +102,9 @@ pub fn weights(leaving: &[OutgoingFlow], nodes: usize, weigh: Weigh) -> Option<V
 
 /// The shares of a total of `total` bits/s; `None` where some node's rate is not enough for what it sends.
 #[must_use]
-pub fn shares(leaving: &[OutgoingFlow], links: &[Link], weigh: Weigh, total: u64) -> Option<Vec<Share>> {
-    let weights = weights(leaving, links.len(), weigh)?;
-    let sends = |node: usize| leaving.iter().filter(move |hop| hop.node == node);
+pub fn shares(outgoing: &[OutgoingFlow], links: &[Link], weigh: Weigh, total: u64) -> Option<Vec<Share>> {
+    let weights = weights(outgoing, links.len(), weigh)?;
+    let sends = |node: usize| outgoing.iter().filter(move |hop| hop.node == node);
     let nodes = (0..links.len()).filter(|node| sends(*node).next().is_some());
     nodes
         .map(|node| {
@@ -141,10 +141,10 @@ mod tests {
     #[test]
     fn weights_are_those_of_the_paper_or_by_bytes() {
         // Two tasks from node 0 to 1, one back.
-        let leaving = [hop(0, 10, 400), hop(0, 10, 400), hop(1, 10, 1_600)];
-        assert_eq!(weights(&leaving, 3, Weigh::Messages), Some(vec![(2, 3), (1, 3), (0, 1)]));
-        assert_eq!(weights(&leaving, 3, Weigh::Bytes), Some(vec![(1, 3), (2, 3), (0, 1)]));
-        assert_eq!(weights(&leaving, 3, Weigh::Fair), Some(vec![(1, 2), (1, 2), (0, 1)]));
+        let outgoing = [hop(0, 10, 400), hop(0, 10, 400), hop(1, 10, 1_600)];
+        assert_eq!(weights(&outgoing, 3, Weigh::Messages), Some(vec![(2, 3), (1, 3), (0, 1)]));
+        assert_eq!(weights(&outgoing, 3, Weigh::Bytes), Some(vec![(1, 3), (2, 3), (0, 1)]));
+        assert_eq!(weights(&outgoing, 3, Weigh::Fair), Some(vec![(1, 2), (1, 2), (0, 1)]));
         assert_eq!(weights(&[], 1, Weigh::Bytes), None);
     }
 }

@@ -36,7 +36,7 @@ pub struct MessageCosts {
 /// A flow's deadlines, as in force.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct SizedFlow {
-    /// Which.
+    /// Its index in the System.
     #[serde(skip)]
     pub id: FlowId,
     /// Its name.
@@ -83,7 +83,7 @@ pub struct SizedTable {
 /// A System with what its flows need filled in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SizedFlows {
-    /// It.
+    /// The System.
     pub system: System,
     /// Deadlines of all flows.
     pub flows: Vec<SizedFlow>,
@@ -97,7 +97,7 @@ pub enum FlowSizeError {
     /// A flow that the analysis does not cover.
     #[error("flow \"{flow}\": {why}")]
     NotCovered {
-        /// Which.
+        /// Its name.
         flow: String,
         /// Why.
         why: String,
