@@ -104,7 +104,7 @@ fn proven(system: &System) -> Result<Certificate, Uncertified> {
         let spec = &placed.nodes[index];
         let mut view = View::new(&tree.system, node, spec.strategy, spec.name.clone()).map_err(no_proof)?;
         tree.add_components(&mut view, node, Enforced::default());
-         =let prover = = NodeProver { system: placed, tree: &tree, units: &view.units, node: &spec.name };
+        let prover = NodeProver { system: placed, tree: &tree, units: &view.units, node: &spec.name };
         prover.prove(&mut certificate)?;
     }
     Ok(certificate)

@@ -311,8 +311,8 @@ mod tests {
     fn the_short_way_of_even_arrivals_is_the_long_one() {
         let task = Task { offset: Span::from_ns(5), ..task() };
         let short = Arrivals::new(&task, Draw::new(3, "t"));
-        let long = Arrivals { even: None, ..short.clone() };
-        assert!(short.even.is_some() && short.take(9).eq(long.take(9)));
+        let long = Arrivals { fixed_period: None, ..short.clone() };
+        assert!(short.fixed_period.is_some() && short.take(9).eq(long.take(9)));
     }
 
     #[test]

@@ -42,7 +42,8 @@ impl Part {
     /// Work within w before a level, besides jobs: ticks and interrupts. With laxities also the
     /// switches of comparisons: at each release, each point of the grid, and the end of late jobs.
     pub(super) fn overhead_before_level(&self, level: u32, w: u128) -> Option<u128> {
-        let mut sum = self.overheads().try_fold(0u128, |sum, (c, t, late)| sum.checked_add(releases(w, late, t, c)?))?;
+        let mut sum =
+            self.overheads().try_fold(0u128, |sum, (c, t, late)| sum.checked_add(releases(w, late, t, c)?))?;
         let switch = self.costs.map_or(0, |costs| u128::from(costs.switch.as_ns()));
         let laxity = |level: u32| {
             let spec = self.levels[level as usize];

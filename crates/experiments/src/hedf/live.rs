@@ -28,11 +28,11 @@ use super::setups::NODES;
 use crate::context::Context;
 use crate::failure::Failure;
 
+mod bounded;
 pub(super) mod delays;
 pub(super) mod ki;
-pub(super) mod misses;
-mod bounded;
 mod measured;
+pub(super) mod misses;
 mod node;
 mod nodes;
 mod relay;

@@ -143,9 +143,9 @@ impl<'a> Measured<'a> {
         let sent = costs.send_late.saturating_add(costs.send_longest);
         Some(Source {
             gap: gap.saturating_sub(leg.step.as_ns()).max(1),
-            way: sent.saturating_add(leg.varied).as_ns(),
+            gap_jitter: sent.saturating_add(leg.varied).as_ns(),
             period: flow.period.as_ns().max(1),
-            age: NO_AGE,
+            period_jitter: NO_AGE,
         })
     }
 

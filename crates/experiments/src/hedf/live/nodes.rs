@@ -66,6 +66,9 @@ pub(super) struct NodesRan {
     pub(super) relayed: Vec<Relayed>,
 }
 
+/// What the nodes of one attempt and its relays said.
+type Attempt = (Vec<Ended>, Vec<Relayed>);
+
 impl NodesRun<'_> {
     /// Runs all nodes together; `None` if a signal ended the experiment.
     pub(super) fn run(&self, context: &Context, bridge: &Bridge) -> Result<Option<NodesRan>, Failure> {
@@ -86,7 +89,7 @@ impl NodesRun<'_> {
         bridge: &Bridge,
         key: &Key,
         lead: Span,
-    ) -> Result<Option<(Vec<Ended>, Vec<Relayed>)>, Failure> {
+    ) -> Result<Option<Attempt>, Failure> {
         let start = realtime_ns().saturating_add(lead.as_ns()).div_ceil(1_000_000_000);
         let open = |(relay, (to, delay)): (usize, &(usize, Delay))| {
             Relay::open(&bridge.nodes()[RELAY], relay_at(bridge, relay), node_at(bridge, *to), delay.clone())
