@@ -53,7 +53,7 @@ fn read(log: &[u8]) {
         let _ = runs.finish();
         let (mut left, mut right) = (Reader::new(log).expect("good"), Reader::new(log).expect("good"));
         let found = diff(&mut left, &mut right, &DiffOptions::default()).expect("it could be read before");
-        assert_eq!(found.total.only_left + found.total.only_right + found.total.differing, 0, "{found}");
+        assert_eq!(found.total.only_left + found.total.only_right + found.total.differing, 0, "{found:?}");
     }
 
     if failed.is_none() && !damage.unordered {

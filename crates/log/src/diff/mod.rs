@@ -11,7 +11,6 @@ mod servers;
 mod side;
 #[cfg(test)]
 mod tests;
-mod text;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
