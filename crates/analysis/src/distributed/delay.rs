@@ -19,18 +19,14 @@
 //! - Any order: while a packet of length l waits, less than b + r (u - s) - l bytes have been sent by
 //!   u. With the service above, u - s < (b - l + L + ρ L' / C) / (ρ - r). So it leaves the queue
 //!   within that, and the link l / C later, if r < ρ ([`Bucket::any`]).
-//! - EDF by deadlines d_i after the arrival: all leave the queue in time if the rates add up to at
-//!   most ρ and, for every i and t = d_i, sum over d_j <= t of (b_j + r_j (t - d_j)) + (largest
-//!   packet with d_j > t) <= ρ (t - L / ρ - L' / C) ([`Bucket::edf`]). The demand only jumps at
-//!   deadlines, and grows slower than the service.
 //!
-//! **Ports in a row**, bursts paid once ([`path`]). A port of rate C sends what it has after a latency
-//! T. Under any order of service, traffic (b, r) with others (b', r') gets the rest of the link: a rate
-//! of C - r' after (C T + b' + l) / (C - r'). Here l counts for packets that are passed on whole.
-//! Services in a row add up: latencies add, and the least rate counts; the delay is the sum of
-//! latencies + b / (least rate). The others must be bounded at the port, so the bound is sound
-//! for any traffic with a known bound there. The delays port by port, in order of arrival, may add up
-//! to less. [`row`](super::row) has lesser bounds, for ports that many pairs of nodes share.
+//! **Ports in a row.** A port of rate C sends what it has after a latency T. Bursts are paid once:
+//! under any order of service, this traffic gets the rest of the link, a rate of C - r' after
+//! (C T + b' + l) / (C - r'). Here l counts for packets that are passed on whole. Services in a row
+//! add up: latencies add, and the least rate counts; the delay is the sum of latencies + b / (least
+//! rate). The others must be bounded at the port, so the bound is sound for any traffic with a known
+//! bound there ([`path`]). [`row`](super::row) has lesser bounds, for ports that many pairs of nodes
+//! share.
 
 /// Bytes to bit-nanoseconds per second: 8 x 10^9.
 pub(super) const SCALE: u128 = 8_000_000_000;
@@ -93,17 +89,6 @@ pub struct Bucket {
     pub other: u64,
 }
 
-/// Traffic with a deadline for leaving the queue.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DeadlineTraffic {
-    /// The traffic.
-    pub traffic: Traffic,
-    /// Bytes of its largest packet.
-    pub packet: u64,
-    /// Time from the arrival to the deadline, ns.
-    pub deadline: u64,
-}
-
 impl Bucket {
     /// The output: σ + L, ρ.
     #[must_use]
@@ -114,11 +99,6 @@ impl Bucket {
     /// σ >= ρ L' / C.
     fn holds(&self) -> Option<bool> {
         Some(self.burst >= bytes(self.rate, time(self.other, self.link)?)?)
-    }
-
-    /// L / ρ + L' / C.
-    fn latency(&self) -> Option<u64> {
-        time(self.packet, self.rate)?.checked_add(time(self.other, self.link)?)
     }
 
     /// The longest delay, ns, of packets of `length` bytes in `traffic` (theirs included), first
@@ -142,31 +122,6 @@ impl Bucket {
         let blocking = bytes(self.rate, time(self.other, self.link)?)?;
         let before = traffic.burst.saturating_sub(length).checked_add(self.packet)?.checked_add(blocking)?;
         time(before, left)?.checked_add(time(length, self.link)?)
-    }
-
-    /// Whether all of it leaves the queue by its deadlines, the earliest deadline first; `None` above 128 bits.
-    #[must_use]
-    pub fn edf(&self, classes: &[DeadlineTraffic]) -> Option<bool> {
-        let rates = classes.iter().try_fold(0u64, |sum, class| sum.checked_add(class.traffic.rate))?;
-        if rates > self.rate || self.rate > self.link || !self.holds()? {
-            return Some(false);
-        }
-        let latency = self.latency()?;
-        for t in classes.iter().map(|class| class.deadline) {
-            let blocking =
-                classes.iter().filter(|class| class.deadline > t).map(|class| class.packet).max().unwrap_or(0);
-            // In bytes x 8 x 10^9.
-            let mut demand = u128::from(blocking) * SCALE;
-            for class in classes.iter().filter(|class| class.deadline <= t) {
-                let Traffic { burst, rate } = class.traffic;
-                let after = u128::from(rate).checked_mul(u128::from(t - class.deadline))?;
-                demand = demand.checked_add(u128::from(burst) * SCALE)?.checked_add(after)?;
-            }
-            if demand > u128::from(self.rate).checked_mul(u128::from(t.saturating_sub(latency)))? {
-                return Some(false);
-            }
-        }
-        Some(true)
     }
 
     /// The least rate, bits/s, with which [`Bucket::fifo`] is at most `wanted` ns; `None` where the
@@ -200,8 +155,8 @@ pub struct Port {
     pub others: Traffic,
 }
 
-/// The longest delay, in ns, of traffic with packets of up to `packet` bytes through ports in a row.
-/// Lines between them add their own.
+/// The longest delay, ns, of traffic with packets of up to `packet` bytes through ports in a row, with bursts paid
+/// once; `None` where a rate is not enough, or above `u64`. Lines between the ports add their own.
 #[must_use]
 pub fn path(traffic: Traffic, packet: u64, ports: &[Port]) -> Option<u64> {
     let (mut latency, mut rate) = (0u64, u64::MAX);

@@ -391,18 +391,6 @@ impl Solution {
     pub fn residual(&self) -> f64 {
         self.residual
     }
-
-    /// How many states of the chain were looked at.
-    #[must_use]
-    pub fn states(&self) -> usize {
-        self.tail.len()
-    }
-
-    /// P(w > x), computed: what an arrival finds of work, in units.
-    #[must_use]
-    pub fn waiting(&self, x: u64) -> f64 {
-        usize::try_from(x).ok().and_then(|x| self.tail.get(x)).copied().unwrap_or(0.0)
-    }
 }
 
 /// The fast bound.
@@ -432,12 +420,6 @@ impl Fast {
             };
         }
         (1.0 - above * (1.0 + (self.exec.points().len() as f64 + 16.0) * 2.0 * U) - 2.0 * U).max(0.0)
-    }
-
-    /// rho: what an arrival finds decays at least so fast, per unit.
-    #[must_use]
-    pub fn ratio(&self) -> f64 {
-        self.ratio
     }
 }
 
