@@ -196,12 +196,6 @@ impl<F: Read + Write + Seek> DatWriter<F> {
         Ok(fitting == pages.len() as u64)
     }
 
-    /// Bytes of pages so far.
-    #[must_use]
-    pub fn taken(&self) -> u64 {
-        self.taken.iter().sum()
-    }
-
     /// Closes the gaps; the file, and its length: what lies behind is to be cut off.
     ///
     /// # Errors
@@ -305,7 +299,7 @@ mod tests {
                 expected.push((time, cpu, irq as u32));
                 assert_eq!(read(writer.file.get_ref()), expected);
             }
-            let taken = writer.taken();
+            let taken: u64 = writer.taken.iter().sum();
             let (file, end) = writer.finish().unwrap();
             let mut bytes = file.into_inner();
             assert_eq!(read(&bytes), expected, "before it is cut off");
@@ -326,7 +320,7 @@ mod tests {
         assert!(writer.pages(1, &two).unwrap());
         assert!(!writer.pages(2, &three).unwrap(), "one does not fit");
         assert!(!writer.pages(0, &two).unwrap(), "nor does anything else");
-        assert_eq!(writer.taken(), room);
+        assert_eq!(writer.taken.iter().sum::<u64>(), room);
         assert!(matches!(writer.pages(3, &two), Err(DatWriteError::Pages { cpu: 3, .. })));
         assert!(matches!(writer.pages(0, &two[1..]), Err(DatWriteError::Pages { .. })));
         let (file, end) = writer.finish().unwrap();

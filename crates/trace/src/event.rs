@@ -322,16 +322,6 @@ impl Names {
     pub fn name(&self, number: u16) -> &str {
         self.names.get(usize::from(number)).map_or("", String::as_str)
     }
-    /// How many there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.names.len()
-    }
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
-    }
 }
 
 #[cfg(test)]

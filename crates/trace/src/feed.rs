@@ -155,11 +155,6 @@ impl Feed {
         }
     }
 
-    /// How many events wait for those of other CPUs.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.waiting
-    }
     /// Names of the events.
     #[must_use]
     pub fn names(&self) -> &Names {

@@ -15,8 +15,6 @@ pub struct Field {
     pub offset: usize,
     /// Bytes.
     pub size: usize,
-    /// Whether a number there has a sign.
-    pub signed: bool,
     /// Its kind of content.
     pub kind: FieldKind,
 }
@@ -100,16 +98,14 @@ impl Format {
     }
 }
 
-/// `field:DECLARATION; offset:N; size:N; signed:N;`, also `field special:`; kernels before 2.6.38
-/// have no `signed`.
+/// `field:DECLARATION; offset:N; size:N;`, also `field special:`. What follows does not matter.
 fn field(line: &str) -> Option<Field> {
-    let (mut declaration, mut offset, mut size, mut signed) = ("", None, None, false);
+    let (mut declaration, mut offset, mut size) = ("", None, None);
     for part in line.split(';') {
         let Some((key, value)) = part.trim().split_once(':') else { continue };
         match key {
             "offset" => offset = value.trim().parse().ok(),
             "size" => size = value.trim().parse().ok(),
-            "signed" => signed = value.trim() == "1",
             _ if key.starts_with("field") => declaration = value.trim(),
             _ => {}
         }
@@ -125,7 +121,7 @@ fn field(line: &str) -> Option<Field> {
     };
     let last = declaration.rsplit([' ', '*', '\t']).find(|word| !word.is_empty())?;
     let name = last.split('[').next().filter(|name| !name.is_empty())?.to_owned();
-    Some(Field { name, offset: offset?, size: size?, signed, kind })
+    Some(Field { name, offset: offset?, size: size?, kind })
 }
 
 /// How the kernel's pages are laid out.

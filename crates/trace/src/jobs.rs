@@ -183,8 +183,6 @@ pub struct Rebuilder {
     all: bool,
     /// Logs the other threads that have CPUs. `None` while no task has a deadline: no job can be late.
     other_threads: Option<OtherThreads>,
-    /// Threads that took over the task of an ended thread.
-    reused_tasks: u64,
     /// Threads without jobs in the log, because all tasks were taken.
     threads_left_out: u64,
     /// Missing switches within jobs.
@@ -215,7 +213,6 @@ impl Rebuilder {
             interrupts: BTreeMap::new(),
             interrupts_defined: 0,
             other_threads,
-            reused_tasks: 0,
             threads_left_out: 0,
             gaps: 0,
             calls_seen: false,
@@ -233,12 +230,6 @@ impl Rebuilder {
     #[must_use]
     pub fn end(&self) -> Time {
         self.now
-    }
-
-    /// How many threads took over the task of one that had ended ([`TASKS_OWN`]).
-    #[must_use]
-    pub fn reused_tasks(&self) -> u64 {
-        self.reused_tasks
     }
 
     /// How many threads have no jobs in the log, because [`TASKS_MAX`] threads had tasks.

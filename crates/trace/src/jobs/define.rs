@@ -33,7 +33,6 @@ impl Rebuilder {
         };
         let thread = self.threads.at(slot);
         let task = if let Some(left) = left {
-            self.reused_tasks += 1;
             let task = left.task;
             thread.take_over(left);
             task
