@@ -43,7 +43,6 @@ pub struct PartialEdf<M> {
     sending: Vec<M>,
     /// Reused memory: deadline and lane of the messages that may leave.
     eligible: Vec<(Time, u32)>,
-    left_over: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -68,7 +67,6 @@ impl<M> PartialEdf<M> {
             ready: 0,
             sending: Vec::new(),
             eligible: Vec::new(),
-            left_over: 0,
         }
     }
 
@@ -99,19 +97,12 @@ impl<M> PartialEdf<M> {
         let most = self.spec.receive_most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
         let taken = self.arrived.len().min(most);
         self.receiving.extend(self.arrived.drain(..taken));
-        self.left_over += self.arrived.len() as u64;
         taken as u64
     }
 
     /// The receiving job has ended: its messages, in order of arrival.
     pub fn received(&mut self) -> impl Iterator<Item = M> + '_ {
         self.receiving.drain(..)
-    }
-
-    /// How often a message stayed because the budget of a receiving job was spent.
-    #[must_use]
-    pub fn left_over(&self) -> u64 {
-        self.left_over
     }
 
     /// A message may leave by `lane`. `deadline` is not before those of earlier messages of the lane.
@@ -181,7 +172,7 @@ mod tests {
         assert_eq!(node.start_receiving(), 2);
         node.arrive(4).expect("there is room");
         assert_eq!(node.received().collect::<Vec<_>>(), [1, 2]);
-        assert_eq!((node.start_receiving(), node.left_over()), (2, 1));
+        assert_eq!(node.start_receiving(), 2);
         assert_eq!(node.received().collect::<Vec<_>>(), [3, 4]);
     }
 

@@ -100,12 +100,8 @@ impl Maker<'_> {
         let options = self.options;
         match (options.profile, &self.generator) {
             (Profile::Automotive, _) => {
-                let shape = automotive::Automotive {
-                    cpus: options.cpus,
-                    utilization: self.utilization,
-                    rpm: options.rpm,
-                    ..automotive::Automotive::default()
-                };
+                let shape =
+                    automotive::Automotive { cpus: options.cpus, utilization: self.utilization, rpm: options.rpm };
                 automotive::system(&shape, options.seed, number)
             }
             (_, Some(generator)) => {

@@ -104,7 +104,7 @@ pub(super) fn synthetic(random: &mut Random, load: f64, periods_ms: (u64, u64)) 
 
 /// Workloads in the manner of ARINC 653, by the published utilisations of [CSA Table I].
 pub(super) fn arinc(seed: u64, load: f64, partitions: usize) -> Result<Domains, Failure> {
-    let shape = Partitions { partitions, utilization: load, quantum: QUANTUM, ..Partitions::default() };
+    let shape = Partitions { partitions, utilization: load, quantum: QUANTUM };
     let system = arinc::system(&shape, seed, 0).map_err(|error| Failure::trouble(&error))?;
     let mut domains = Vec::new();
     for (i, component) in system.components.iter().enumerate() {

@@ -24,35 +24,25 @@ use crate::time::Span;
 pub struct Partitions {
     /// The number of partitions, 1 to 100.
     pub partitions: usize,
-    /// The tasks of a partition, the least and the most.
-    pub tasks: (usize, usize),
     /// Utilisation of all tasks together.
     pub utilization: f64,
-    /// The shortest period of a partition. The others are harmonic with it, up to `period_max`.
-    pub period_min: Span,
-    /// The longest period of a partition. A task's period is one to eight times its partition's.
-    pub period_max: Span,
     /// Budgets are multiples of this.
     pub quantum: Span,
 }
 
 impl Default for Partitions {
-    /// Six partitions of two to five tasks, U = 0.45, periods 25 to 200 ms, budgets in units of 100
-    /// us.
+    /// Six partitions, U = 0.45, budgets in units of 100 us.
     fn default() -> Self {
-        Partitions {
-            partitions: 6,
-            tasks: (2, 5),
-            utilization: 0.45,
-            period_min: Span::from_ms(25),
-            period_max: Span::from_ms(200),
-            quantum: Span::from_us(100),
-        }
+        Partitions { partitions: 6, utilization: 0.45, quantum: Span::from_us(100) }
     }
 }
 
 /// Partitions of one system, at most.
 const PARTITIONS_MAX: usize = 100;
+/// The tasks of a partition, the least and the most.
+const TASKS: (u64, u64) = (2, 5);
+/// Periods of partitions; all are harmonic with the shortest. A task's period is one to eight times its partition's.
+const PERIODS: Periods = Periods::Harmonic { min: Span::from_ms(25), max: Span::from_ms(200) };
 /// Separates the draws within a partition from those of the whole system.
 const WITHIN: u64 = 1 << 40;
 
@@ -63,12 +53,9 @@ const WITHIN: u64 = 1 << 40;
 /// # Errors
 /// A parameter is out of its range.
 pub fn system(shape: &Partitions, seed: u64, number: u64) -> Result<System, GenerateError> {
-    let Partitions { partitions, tasks: (fewest, most), utilization, period_min, period_max, quantum } = *shape;
+    let Partitions { partitions, utilization, quantum } = *shape;
     if partitions == 0 || partitions > PARTITIONS_MAX {
         return Err(GenerateError::Tasks { tasks: partitions });
-    }
-    if fewest == 0 || fewest > most || most > PARTITIONS_MAX {
-        return Err(GenerateError::Tasks { tasks: if fewest == 0 { 0 } else { most } });
     }
     if !(utilization > 0.0 && utilization <= 1.0) {
         return Err(GenerateError::Utilization { utilization, least: 0.0, most: 1.0 });
@@ -76,7 +63,7 @@ pub fn system(shape: &Partitions, seed: u64, number: u64) -> Result<System, Gene
     let draws = Draws::of_set(seed, number);
     let whole = Generator::new(&Spec {
         method: Method::RandFixedSum,
-        periods: Periods::Harmonic { min: period_min, max: period_max },
+        periods: PERIODS,
         grain: Span::from_us(1),
         ..Spec::new(partitions, utilization)
     })?;
@@ -85,7 +72,7 @@ pub fn system(shape: &Partitions, seed: u64, number: u64) -> Result<System, Gene
     whole.utilizations(seed, number, &mut shares)?;
     for (i, (partition, share)) in whole.tasks(seed, number)?.into_iter().zip(shares).enumerate() {
         let name = format!("partition-{}", i + 1);
-        let count = draws.between(i as u32, Use::Count, 0, fewest as u64, most as u64) as usize;
+        let count = draws.between(i as u32, Use::Count, 0, TASKS.0, TASKS.1) as usize;
         // A factor of 1, 2, 4 or 8 on the partition's period: all harmonic.
         let inner = Generator::new(&Spec { grain: Span::from_us(1), ..Spec::new(count, share.max(1e-9)) })?;
         let mut values = Vec::new();

@@ -61,15 +61,12 @@ pub struct Automotive {
     pub utilization: f64,
     /// The largest speed of the engine, in turns per minute.
     pub rpm: u32,
-    /// Its cylinders.
-    pub cylinders: u32,
 }
 
 impl Default for Automotive {
-    /// One CPU, U = 0.6, 6000 turns a minute, four cylinders: the angle-synchronous task comes at
-    /// most every 5 ms.
+    /// One CPU, U = 0.6, 6000 turns a minute: the angle-synchronous task comes at most every 5 ms.
     fn default() -> Self {
-        Automotive { cpus: 1, utilization: 0.6, rpm: 6000, cylinders: 4 }
+        Automotive { cpus: 1, utilization: 0.6, rpm: 6000 }
     }
 }
 
@@ -102,6 +99,8 @@ impl Runnable {
     }
 }
 
+/// The cylinders of an engine.
+const CYLINDERS: u64 = 4;
 /// The most runnables of one system.
 const RUNNABLES_MAX: u32 = 100_000;
 /// The most runnables that are skipped because they would exceed the utilisation.
@@ -117,14 +116,14 @@ const PASSED_OVER_MAX: u32 = 20;
 /// # Errors
 /// A parameter is out of its range.
 pub fn system(shape: &Automotive, seed: u64, number: u64) -> Result<System, GenerateError> {
-    let Automotive { cpus, utilization, rpm, cylinders } = *shape;
+    let Automotive { cpus, utilization, rpm } = *shape;
     if cpus == 0 || cpus > crate::CpuSet::CPUS_MAX {
         return Err(GenerateError::Cpus { cpus });
     }
     if !(utilization > 0.0 && utilization <= f64::from(cpus)) {
         return Err(GenerateError::Utilization { utilization, least: 0.0, most: f64::from(cpus) });
     }
-    let angle = 120_000_000_000u64 / (u64::from(rpm).max(1) * u64::from(cylinders).max(1)).max(1);
+    let angle = 120_000_000_000u64 / (u64::from(rpm).max(1) * CYLINDERS);
     let period =
         |class: usize| if PERIODS[class].period.is_zero() { angle.max(1) } else { PERIODS[class].period.as_ns() };
     let draws = Draws::of_set(seed, number);
