@@ -157,13 +157,6 @@ impl Scene {
         self.nodes.get(node.index()).and_then(|node| node.strategies.get(mode)).map_or("?", String::as_str)
     }
 
-    /// The same scene in a log that records no preemptions (a live run).
-    #[must_use]
-    pub fn without_preemptions(mut self) -> Scene {
-        self.preemptions = false;
-        self
-    }
-
     /// A length for a chart that shows the pattern without a crowd. It is the time in which the
     /// slowest task has two jobs, rounded up to 1, 2 or 5 times a power of ten. If that holds more
     /// than about `jobs_max` jobs of all tasks together, it is the largest such length that holds

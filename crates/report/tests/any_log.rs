@@ -74,7 +74,8 @@ proptest! {
             ),
         ]).collect();
         let system = if late { golden::system(1, Builtin::Edf, "f/0 4 2") } else { system };
-        let scene = if live { Scene::of(&system).without_preemptions() } else { Scene::of(&system) };
+        let mut scene = Scene::of(&system);
+        scene.preemptions = !live;
         let ms = |ms: u64| Time::from_ns(ms * 1_000_000);
         let window = match focus {
             0 => Window::FirstMiss { before: Span::from_ms(from), after: Span::from_ms(to) },

@@ -46,7 +46,9 @@ fn a_trace_has_tracks_for_cpus_and_tasks_and_its_slices_nest() {
 #[test]
 fn a_live_trace_has_no_tracks_of_cpus() {
     let (system, log) = system_and_log();
-    let begun = check_trace(&perfetto(&Scene::of(&system).without_preemptions(), &as_live(&log), ms(40)));
+    let mut scene = Scene::of(&system);
+    scene.preemptions = false;
+    let begun = check_trace(&perfetto(&scene, &as_live(&log), ms(40)));
     assert_eq!(begun.keys().filter(|track| *track >> 48 == 2).count(), 0);
     assert_eq!(begun.keys().filter(|track| *track >> 48 == 3).count(), 4);
 }

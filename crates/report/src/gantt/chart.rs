@@ -232,12 +232,6 @@ impl Gantt {
         self.to.saturating_since(self.from)
     }
 
-    /// How many deadlines were missed within the window.
-    #[must_use]
-    pub fn misses(&self) -> usize {
-        self.rows.iter().flat_map(|row| &row.marks).filter(|mark| mark.what == MarkKind::Miss).count()
-    }
-
     /// Sentences below the chart: its early end, and the facts that are missing from the log.
     #[must_use]
     pub fn notes(&self) -> Vec<String> {
