@@ -1,7 +1,5 @@
 //! A System file that is edited and written back with its comments.
 
-use std::fmt;
-
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table, TableLike, Value};
 
 use super::error::FileErrors;
@@ -21,7 +19,7 @@ use crate::time::Span;
 ///     [[task]]\nname = \"a\"\nperiod = \"1ms\" # fast\nwcet = \"1us\"\n";
 /// let mut document = Document::parse(text, "a.toml")?;
 /// document.apply(&[Edit::TaskCpus { task: TaskId(0), cpus: Some(CpuSet::range(1, 2)) }])?;
-/// assert_eq!(document.to_string(), format!("{text}cpus = [1]\n"));
+/// assert_eq!(document.text(), format!("{text}cpus = [1]\n"));
 /// assert!(document.system().tasks[0].cpus.unwrap().contains(1));
 /// # Ok::<(), takt_model::file::FileErrors>(())
 /// ```
@@ -387,13 +385,6 @@ impl Document {
             _ => None,
         };
         table.ok_or_else(|| FileErrors::whole(&self.name, format!("the file has no {key} {}", index + 1)))
-    }
-}
-
-/// The file's text.
-impl fmt::Display for Document {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
     }
 }
 

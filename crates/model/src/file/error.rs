@@ -38,11 +38,6 @@ impl FileErrors {
         FileErrors(errors)
     }
     /// The errors, at least one.
-    #[must_use]
-    pub fn as_slice(&self) -> &[FileError] {
-        &self.0
-    }
-    /// The errors, at least one.
     pub fn iter(&self) -> std::slice::Iter<'_, FileError> {
         self.0.iter()
     }
@@ -61,14 +56,6 @@ impl FileErrors {
             message: found.message,
         });
         FileErrors(located.collect())
-    }
-}
-
-impl<'a> IntoIterator for &'a FileErrors {
-    type Item = &'a FileError;
-    type IntoIter = std::slice::Iter<'a, FileError>;
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.iter()
     }
 }
 
