@@ -500,7 +500,6 @@ impl<R: io::Read> Iterator for Reader<R> {
         }
     }
 }
-impl<R: io::Read> std::iter::FusedIterator for Reader<R> {}
 
 impl Cursor {
     #[cold]

@@ -1,4 +1,4 @@
-//! How long messages take at most: through a token bucket as HTB keeps it, and through switch ports in a row.
+//! How long messages take at most: through a token bucket as HTB keeps it, and through a port of a switch.
 //!
 //! Traffic is bounded by (σ, ρ): at most `burst + rate t` bytes in any closed window of t [R. L.
 //! Cruz, A Calculus for Network Delay, 1991], whole packets counted at the instant at which their
@@ -20,13 +20,11 @@
 //!   u. With the service above, u - s < (b - l + L + ρ L' / C) / (ρ - r). So it leaves the queue
 //!   within that, and the link l / C later, if r < ρ ([`Bucket::any`]).
 //!
-//! **Ports in a row.** A port of rate C sends what it has after a latency T. Bursts are paid once:
-//! under any order of service, this traffic gets the rest of the link, a rate of C - r' after
-//! (C T + b' + l) / (C - r'). Here l counts for packets that are passed on whole. Services in a row
-//! add up: latencies add, and the least rate counts; the delay is the sum of latencies + b / (least
-//! rate). The others must be bounded at the port, so the bound is sound for any traffic with a known
-//! bound there ([`path`]). [`row`](super::row) has lesser bounds, for ports that many pairs of nodes
-//! share.
+//! **A port** of rate C sends what it has after a latency T. Under any order of service, traffic
+//! (b, r) beside (b', r') gets the rest of the link: a rate of C - r' after (C T + b' + l) / (C - r').
+//! Here l counts for packets that are passed on whole. The others must be bounded at the port, so the
+//! bound is sound for any traffic with a known bound there ([`Port::delay`]). [`row`](super::row) has
+//! bounds for ports in a row, which many pairs of nodes share.
 
 /// Bytes to bit-nanoseconds per second: 8 x 10^9.
 pub(super) const SCALE: u128 = 8_000_000_000;
@@ -155,18 +153,15 @@ pub struct Port {
     pub others: Traffic,
 }
 
-/// The longest delay, ns, of traffic with packets of up to `packet` bytes through ports in a row, with bursts paid
-/// once; `None` where a rate is not enough, or above `u64`. Lines between the ports add their own.
-#[must_use]
-pub fn path(traffic: Traffic, packet: u64, ports: &[Port]) -> Option<u64> {
-    let (mut latency, mut rate) = (0u64, u64::MAX);
-    for port in ports {
-        let left = port.rate.checked_sub(port.others.rate).filter(|left| *left >= traffic.rate && *left > 0)?;
-        let before = port.others.burst.checked_add(packet)?.checked_add(bytes(port.rate, port.latency)?)?;
-        latency = latency.checked_add(time(before, left)?)?;
-        rate = rate.min(left);
+impl Port {
+    /// The longest delay, ns, of traffic with packets of up to `packet` bytes, whatever the order of service; `None`
+    /// where the rate is not enough, or above `u64`.
+    #[must_use]
+    pub fn delay(&self, traffic: Traffic, packet: u64) -> Option<u64> {
+        let left = self.rate.checked_sub(self.others.rate).filter(|left| *left >= traffic.rate && *left > 0)?;
+        let before = self.others.burst.checked_add(packet)?.checked_add(bytes(self.rate, self.latency)?)?;
+        time(before, left)?.checked_add(time(traffic.burst, left)?)
     }
-    if ports.is_empty() { Some(0) } else { latency.checked_add(time(traffic.burst, rate)?) }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! follow bounds for *pieces* of rows:
 //!
 //! - One port. In order of arrival, with the lines on which ways come (below). In another order (messages
-//!   of a way stay in order) the bound of [`delay::path`] by the rest of the link.
+//!   of a way stay in order) the bound of [`Port::delay`] by the rest of the link.
 //! - Several ports in a row, bursts paid once. If all of the ports serve in order of arrival, the *group*
 //!   is all ways that go through them in this order, or the way alone: the lesser bound counts. Else it is
 //!   the way alone. (B, R) is the group's traffic at the first of the ports, L its largest packet.
@@ -65,7 +65,7 @@
 
 use std::collections::BTreeMap;
 
-use super::delay::{self, Port, SCALE, Traffic, bytes, time};
+use super::delay::{Port, SCALE, Traffic, bytes, time};
 use super::shares::{Link, OutgoingFlow, Share, Weigh, shares};
 
 /// Rounds of the fixed point before it gives up.
@@ -206,7 +206,7 @@ impl Round<'_> {
         let Shared { rate, latency, cross, .. } = self.ports[port];
         let others = self.users[port].iter().filter(|(other, _)| *other != way);
         let others = others.map(|(other, at)| self.arriving[*other][*at]).try_fold(cross, Traffic::plus)?;
-        delay::path(self.arriving[way][j], self.sent[way].packet, &[Port { rate, latency, others }])
+        Port { rate, latency, others }.delay(self.arriving[way][j], self.sent[way].packet)
     }
 
     /// At a port that serves in order of arrival, for each way.
