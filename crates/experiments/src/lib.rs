@@ -58,9 +58,9 @@ pub struct Experiment {
     /// Whether all of it runs in virtual time. Then the machine does not matter.
     simulated: bool,
     /// Its form under `--live`.
-    live: Option<LiveForm>,
+    pub live: Option<LiveForm>,
     /// Its form under `--lab`.
-    lab: Option<LiveForm>,
+    pub lab: Option<LiveForm>,
     run: fn(&Context) -> Result<Findings, Failure>,
 }
 
@@ -93,21 +93,9 @@ impl Experiment {
         Experiment { live: Some(live), ..self }
     }
 
-    /// Its form under `--live`, if there is one.
-    #[must_use]
-    pub const fn live(&self) -> Option<LiveForm> {
-        self.live
-    }
-
     /// The other form that the options ask for.
     fn form(&self, options: &Options) -> Option<LiveForm> {
         if options.live { self.live } else { self.lab.filter(|_| options.lab.is_some()) }
-    }
-
-    /// The form in a guest of the lab, if there is one.
-    #[must_use]
-    pub const fn lab(&self) -> Option<LiveForm> {
-        self.lab
     }
 }
 

@@ -135,8 +135,8 @@ fn list(json: bool) -> Outcome {
                     "needs": experiment.needs,
                     "takes_ns": experiment.takes.0.as_ns(),
                     "takes_short_ns": experiment.takes.1.as_ns(),
-                    "live": experiment.live().map(form),
-                    "lab": experiment.lab().map(form),
+                    "live": experiment.live.map(form),
+                    "lab": experiment.lab.map(form),
                 })
             })
             .collect();
@@ -157,7 +157,7 @@ fn list(json: bool) -> Outcome {
     text.push('\n');
     for experiment in EXPERIMENTS {
         text.push_str(&format!("{} needs {}.\n", experiment.name, experiment.needs));
-        for (option, form) in [("--live", experiment.live()), ("--lab", experiment.lab())] {
+        for (option, form) in [("--live", experiment.live), ("--lab", experiment.lab)] {
             let Some(LiveForm { needs, takes: (usual, short), .. }) = form else { continue };
             let name = experiment.name;
             text.push_str(&format!("{name} {option} needs {needs}. It takes {usual}, with --short {short}.\n"));
