@@ -23,10 +23,9 @@ const MEET: [&str; 2] = ["takt", "takt-experiments"];
 const MAY_BE_UNSAFE: [&str; 2] = ["c", "linux"];
 /// Every crate from outside that pure code may link; none of them calls libc. An addition is a decision.
 const PURE_MAY_LINK: &str = "\
-    adler2 approx byteorder cfg-if crc32fast dyn-clone equivalent flate2 foldhash hashbrown hdrhistogram \
-    indexmap itoa memchr miniz_oxide num-traits ref-cast ruzstd schemars serde serde_core serde_json \
-    serde_spanned simd-adler32 statrs thiserror toml_datetime toml_edit toml_parser toml_writer twox-hash \
-    unicode-width winnow zlib-rs zmij";
+    adler2 approx cfg-if crc32fast equivalent flate2 hashbrown indexmap itoa memchr miniz_oxide num-traits ruzstd \
+    serde serde_core serde_json serde_spanned simd-adler32 statrs thiserror toml_datetime toml_edit toml_parser \
+    toml_writer twox-hash unicode-width winnow zlib-rs zmij";
 /// The doors to the kernel; only takt-linux may open one itself.
 const KERNEL: &str = "libc nix rustix linux-raw-sys windows-sys mio socket2 rtnetlink netlink-sys libbpf-rs libbpf-sys";
 
