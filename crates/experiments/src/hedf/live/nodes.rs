@@ -83,13 +83,7 @@ impl NodesRun<'_> {
         Err(Failure::trouble("nodes cannot be started within a minute: other programs take both CPUs; try again"))
     }
 
-    fn attempt(
-        &self,
-        context: &Context,
-        bridge: &Bridge,
-        key: &Key,
-        lead: Span,
-    ) -> Result<Option<Attempt>, Failure> {
+    fn attempt(&self, context: &Context, bridge: &Bridge, key: &Key, lead: Span) -> Result<Option<Attempt>, Failure> {
         let start = realtime_ns().saturating_add(lead.as_ns()).div_ceil(1_000_000_000);
         let open = |(relay, (to, delay)): (usize, &(usize, Delay))| {
             Relay::open(&bridge.nodes()[RELAY], relay_at(bridge, relay), node_at(bridge, *to), delay.clone())

@@ -72,7 +72,8 @@ fn nodes() -> Vec<RunNode> {
         let next = |ahead: usize| ((number + ahead) % NODES, (ahead == 1).then_some(number));
         (1..=FLOWS).map(next).collect()
     };
-    let node = |number: usize| RunNode { number, first_cpu: number.is_multiple_of(2), peers: peers(number), logs: true };
+    let node =
+        |number: usize| RunNode { number, first_cpu: number.is_multiple_of(2), peers: peers(number), logs: true };
     (0..NODES).map(node).collect()
 }
 
