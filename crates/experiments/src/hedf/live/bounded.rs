@@ -80,22 +80,22 @@ impl Bounded {
     }
 
     /// The longest with its bound, and the disturbances where that is exceeded.
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         let Some((bound, kept)) = self.bound else { return format!("{}: no bound", self.name) };
-        let mut told = format!("{}: {} of {}", self.name, rounded(self.longest), rounded(bound));
+        let mut text = format!("{}: {} of {}", self.name, rounded(self.longest), rounded(bound));
         if !kept {
-            told.push_str(&format!(
+            text.push_str(&format!(
                 " (devices held packets up to {}, hosts took up to {}, and frames were up to {} late",
                 rounded(self.devices),
                 rounded(self.hosts),
                 rounded(self.late)
             ));
             if !self.steal.is_zero() {
-                told.push_str(&format!("; the hypervisor took {} of CPU time", rounded(self.steal)));
+                text.push_str(&format!("; the hypervisor took {} of CPU time", rounded(self.steal)));
             }
-            told.push(')');
+            text.push(')');
         }
-        told
+        text
     }
 }
 
@@ -117,7 +117,7 @@ pub(super) fn claim<'f>(all: &[Bounded], findings: &'f mut Findings) -> &'f mut 
         "live_no_round_trip_exceeds_its_bound",
         "On this kernel no round trip exceeds what the theorems of takt size --network-delay prove for hosts as slow \
          and frames as late as measured",
-        all.iter().map(Bounded::told).collect::<Vec<_>>().join("; "),
+        all.iter().map(Bounded::describe).collect::<Vec<_>>().join("; "),
         crate::findings::all(all.iter().filter(|one| one.bound.is_some()).map(Bounded::holds)),
     )
 }
@@ -146,13 +146,13 @@ mod tests {
             [(true, 0), (true, 1), (false, 0)].map(|of_what| of(&held, of_what.0, of_what.1).holds()),
             [Some(false), None, None]
         );
-        let told = of(&held, true, 1).told();
+        let text = of(&held, true, 1).describe();
         assert!(
-            told.ends_with(
+            text.ends_with(
                 "hosts took up to 1.00 ms, and frames were up to 0.0 us late; the hypervisor took 1.0 us \
                                 of CPU time)"
             ),
-            "{told}"
+            "{text}"
         );
     }
 }

@@ -97,12 +97,12 @@ struct Rounds {
 
 impl Rounds {
     fn add(&mut self, ran: Outcome) {
-        self.lost += ran.messages.iter().filter(|told| told.round_trip.is_none()).count() as u64;
-        self.delays.extend(ran.messages.iter().filter_map(|told| {
-            let (all, tokens) = (told.round_trip?, told.held?);
-            Some(Delay { client: told.client, server: told.server, all, tokens })
+        self.lost += ran.messages.iter().filter(|message| message.round_trip.is_none()).count() as u64;
+        self.delays.extend(ran.messages.iter().filter_map(|message| {
+            let (all, tokens) = (message.round_trip?, message.held?);
+            Some(Delay { client: message.client, server: message.server, all, tokens })
         }));
-        self.one_way.extend(ran.messages.iter().filter_map(|told| told.one_way));
+        self.one_way.extend(ran.messages.iter().filter_map(|message| message.one_way));
         self.sender_late = self.sender_late.max(ran.sender_late);
         self.other += ran.background;
         self.stopped |= ran.stopped;

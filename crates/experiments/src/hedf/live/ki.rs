@@ -279,20 +279,20 @@ impl Hop {
     }
 
     /// k and the longest response with their bounds, and why they exceed the bounds of the file.
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         let HopMeasured { messages, response, response_bound, disturbance, .. } = &self.measured;
         let span = |span: &Option<Span>| span.map_or("nothing".to_owned(), rounded);
-        let mut told = format!("{}: k {} of {}", self.name, told(self.live), told(*messages));
-        told.push_str(&format!(", response {} of {}", span(response), span(response_bound)));
+        let mut text = format!("{}: k {} of {}", self.name, number_or_nothing(self.live), number_or_nothing(*messages));
+        text.push_str(&format!(", response {} of {}", span(response), span(response_bound)));
         let is_beyond = self.live > self.bound || [self.keeps(), self.keeps_response()] != [Some(true); 2];
         if is_beyond {
-            told.push_str(&format!(" ({disturbance})"));
+            text.push_str(&format!(" ({disturbance})"));
         }
-        told
+        text
     }
 }
 
-fn told(value: Option<u64>) -> String {
+fn number_or_nothing(value: Option<u64>) -> String {
     value.map_or("nothing".to_owned(), |value| value.to_string())
 }
 
@@ -304,11 +304,11 @@ fn claims(all: &[KiRun], requests: &Requests, duration: Span, findings: &mut Fin
             None => String::new(),
             Some(_) => format!(
                 "; takt check allows {} for what was measured: {}",
-                told(hop.measured.messages),
+                number_or_nothing(hop.measured.messages),
                 hop.measured.disturbance
             ),
         };
-        format!("Eq. 5 says {}, and {} waited{excuse}", told(hop.equation), told(hop.live))
+        format!("Eq. 5 says {}, and {} waited{excuse}", number_or_nothing(hop.equation), number_or_nothing(hop.live))
     };
     findings.claim(
         "live_three_messages_wait_at_small_delays",
@@ -327,7 +327,7 @@ fn claims(all: &[KiRun], requests: &Requests, duration: Span, findings: &mut Fin
         "live_a_longer_way_changes_little",
         "On this kernel, over nodes 0, 3 and 4 as many messages wait at node 3 as over nodes 0 and 1, but for one, and \
          no more at node 4",
-        format!("{} at node 3 and {} at node 4, {} at node 1", told(second.live), told(third.live), told(delayed.live)),
+        format!("{} at node 3 and {} at node 4, {} at node 1", number_or_nothing(second.live), number_or_nothing(third.live), number_or_nothing(delayed.live)),
         same.and_then(|((one, two), three)| {
             let alike = one.abs_diff(three) <= 1 && two <= one.max(three);
             if alike { Some(true) } else { (duration >= LIVE_LEAST).then_some(false) }
@@ -337,7 +337,7 @@ fn claims(all: &[KiRun], requests: &Requests, duration: Span, findings: &mut Fin
     findings.claim(
         "live_bounds_hold",
         "On this kernel k and all responses keep what takt check proves for the measured costs and delays",
-        hops.iter().map(|hop| hop.told()).chain([requests.told()]).collect::<Vec<_>>().join("; "),
+        hops.iter().map(|hop| hop.describe()).chain([requests.describe()]).collect::<Vec<_>>().join("; "),
         crate::findings::all(kept.chain(requests.keeps())),
     );
 }
@@ -413,10 +413,10 @@ mod tests {
         let mut slow = hop(Some(3), 3);
         (slow.measured.response, slow.measured.response_bound) = (Some(Span::from_ms(9)), Some(Span::from_ms(8)));
         assert_eq!(slow.keeps_response(), Some(false));
-        assert_eq!(slow.told(), "a: k 3 of 3, response 9.00 ms of 8.00 ms (why)");
+        assert_eq!(slow.describe(), "a: k 3 of 3, response 9.00 ms of 8.00 ms (why)");
         slow.measured.response_bound = Some(Span::from_ms(9));
-        assert_eq!(slow.told(), "a: k 3 of 3, response 9.00 ms of 9.00 ms");
-        assert_eq!(hop(Some(4), 4).told(), "a: k 4 of 4, response nothing of nothing (why)");
+        assert_eq!(slow.describe(), "a: k 3 of 3, response 9.00 ms of 9.00 ms");
+        assert_eq!(hop(Some(4), 4).describe(), "a: k 4 of 4, response nothing of nothing (why)");
     }
 
     #[test]

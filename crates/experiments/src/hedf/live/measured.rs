@@ -196,7 +196,7 @@ impl<'a> Measured<'a> {
         let Some(leg) = self.legs.get(&(flow, hop)) else { return "no message came".to_owned() };
         let costs = |node: NodeId| self.costs.get(&node).copied().unwrap_or_default();
         let (sender, receiver) = (costs(leg.from), costs(leg.to));
-        let mut told = format!(
+        let mut text = format!(
             "sending jobs began up to {} late and took up to {}, receiving jobs began up to {} late, messages took {} \
              to {}, and a decision of the table thread took {}",
             rounded(sender.send_late),
@@ -207,13 +207,13 @@ impl<'a> Measured<'a> {
             rounded(sender.decision.max(receiver.decision))
         );
         if receiver.exhausted > 0 {
-            told.push_str(&format!("; {} receiving jobs left messages for the next one", receiver.exhausted));
+            text.push_str(&format!("; {} receiving jobs left messages for the next one", receiver.exhausted));
         }
         let steal = sender.steal.max(receiver.steal);
         if !steal.is_zero() {
-            told.push_str(&format!("; the hypervisor took {} of CPU time", rounded(steal)));
+            text.push_str(&format!("; the hypervisor took {} of CPU time", rounded(steal)));
         }
-        told
+        text
     }
 }
 

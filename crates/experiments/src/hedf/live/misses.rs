@@ -122,7 +122,7 @@ fn measure(
     let within = simulated.messages.iter().filter(|message| message.created < end);
     let simulated = Outcome::from_in_time(within.map(Message::in_time));
     let end = Time::ZERO.saturating_add(run.slow(duration));
-    let within = ran.messages.iter().filter(|told| told.created < end);
+    let within = ran.messages.iter().filter(|message| message.created < end);
     let live = Outcome::from_in_time(within.map(ClientRecord::in_time));
     Ok((!ran.stopped).then_some(OutcomePair { simulated, live }))
 }
@@ -213,8 +213,8 @@ impl Measured {
     }
 
     fn describe(&self, rates: &[f64], places: &[usize]) -> String {
-        let told = |i: &usize| Some(format!("{} {:.1} %", name(LOADS[self.loads[*i]]), rates.get(*i)?));
-        places.iter().filter_map(told).collect::<Vec<_>>().join(", ")
+        let rate_of = |i: &usize| Some(format!("{} {:.1} %", name(LOADS[self.loads[*i]]), rates.get(*i)?));
+        places.iter().filter_map(rate_of).collect::<Vec<_>>().join(", ")
     }
 
     fn claims(&self, findings: &mut Findings) {

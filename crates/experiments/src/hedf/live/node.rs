@@ -284,9 +284,9 @@ impl<'a> Node<'a> {
                 Kind::Request => {}
                 Kind::Reply => {
                     let place = usize::try_from(wire.number).ok().and_then(|at| *self.places.get(at)?);
-                    if let Some(told) = place.and_then(|place| self.report.messages.get_mut(place)) {
-                        told.round_trip.get_or_insert(came.saturating_since(told.created));
-                        told.one_way.get_or_insert(wire.came.saturating_since(told.created));
+                    if let Some(message) = place.and_then(|place| self.report.messages.get_mut(place)) {
+                        message.round_trip.get_or_insert(came.saturating_since(message.created));
+                        message.one_way.get_or_insert(wire.came.saturating_since(message.created));
                     }
                 }
             }
@@ -304,8 +304,8 @@ impl<'a> Node<'a> {
                 let held = Span::from_ns(left.at.saturating_sub(at));
                 if outgoer.wire.kind == Kind::Reply {
                     self.report.held.push(((outgoer.to, outgoer.wire.number), held));
-                } else if let Some(told) = self.report.messages.get_mut(outgoer.place) {
-                    told.held = Some(held);
+                } else if let Some(message) = self.report.messages.get_mut(outgoer.place) {
+                    message.held = Some(held);
                 }
             }
         }

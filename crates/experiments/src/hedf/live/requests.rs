@@ -162,7 +162,7 @@ fn count(answer: &Value, key: &str) -> u64 {
 /// A figure of a flow's hop.
 fn figure(answer: &Value, flow: &str, hop: u32, key: &str) -> Option<u64> {
     let hops = answer["flows"]["hops"].as_array()?;
-    hops.iter().find(|told| told["flow"] == flow && told["hop"] == hop)?[key].as_u64()
+    hops.iter().find(|found| found["flow"] == flow && found["hop"] == hop)?[key].as_u64()
 }
 
 /// The longest response of each flow. Flows without one are left out.
@@ -254,18 +254,18 @@ impl Requests {
     }
 
     /// The largest k and response with their bounds, and what was measured where they are exceeded.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let number = |value: Option<u64>| value.map_or("nothing".to_owned(), |value| value.to_string());
         let span = |value: Option<Span>| value.map_or("nothing".to_owned(), rounded);
         let taken = self.nodes.iter().filter_map(|node| node.taken.1).max();
         let bound = self.nodes.iter().map(|node| node.bound).collect::<Option<Vec<_>>>();
         let bound = bound.and_then(|bounds| bounds.into_iter().max());
-        let mut told = format!("{NAME}: k {} of {}", number(taken), number(bound));
-        told.push_str(&format!(", response {} of {}", span(self.response), span(self.response_bound)));
+        let mut text = format!("{NAME}: k {} of {}", number(taken), number(bound));
+        text.push_str(&format!(", response {} of {}", span(self.response), span(self.response_bound)));
         if let Some(beyond) = self.nodes.iter().find_map(|node| node.beyond.as_ref()) {
-            told.push_str(&format!(" ({beyond})"));
+            text.push_str(&format!(" ({beyond})"));
         }
-        told
+        text
     }
 
     pub(super) fn note(&self) -> String {
