@@ -327,7 +327,12 @@ fn claims(all: &[KiRun], requests: &Requests, duration: Span, findings: &mut Fin
         "live_a_longer_way_changes_little",
         "On this kernel, over nodes 0, 3 and 4 as many messages wait at node 3 as over nodes 0 and 1, but for one, and \
          no more at node 4",
-        format!("{} at node 3 and {} at node 4, {} at node 1", number_or_nothing(second.live), number_or_nothing(third.live), number_or_nothing(delayed.live)),
+        format!(
+            "{} at node 3 and {} at node 4, {} at node 1",
+            number_or_nothing(second.live),
+            number_or_nothing(third.live),
+            number_or_nothing(delayed.live)
+        ),
         same.and_then(|((one, two), three)| {
             let alike = one.abs_diff(three) <= 1 && two <= one.max(three);
             if alike { Some(true) } else { (duration >= LIVE_LEAST).then_some(false) }
