@@ -439,7 +439,7 @@ impl UnitTask {
     }
 }
 
-/// Whether all of these can arrive at one instant and then as densely as their periods allow: then a test that is
+/// Whether all of these can arrive at one instant, and then as densely as their periods allow. Then a test that is
 /// exact for sporadic tasks is exact for them.
 pub(crate) fn synchronous<'a>(mut tasks: impl Iterator<Item = &'a UnitTask> + Clone) -> bool {
     let Some(first) = tasks.clone().next() else { return true };

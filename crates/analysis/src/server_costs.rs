@@ -22,7 +22,7 @@ fn releases(system: &System, carried: &ChainBounds, id: usize, window: u64) -> O
     (window.checked_add(release_delay)? / task.period.as_ns()).checked_add(2)
 }
 
-/// The time that the budget of a component's server loses in each period of this length: one
+/// The time that the budget of a component's server loses in each period of this length. It loses one
 /// resumption after each gap in its supply, the ticks and the interrupts.
 ///
 /// A gap begins when the budget ends, once in a period, or when something outside the component

@@ -204,9 +204,9 @@ pub(super) fn compare(
 #[cfg(test)]
 mod tests {
     use takt_model::generate::Random;
-    use takt_model::{Bytes, Rate};
-    use takt_net::{BucketSpec, ClassSpec};
+    use takt_net::ClassSpec;
 
+    use super::super::delays::{BURST, RATES, class, cluster};
     use super::*;
 
     /// How many random clusters; TAKT_CASES overrides.
@@ -215,11 +215,7 @@ mod tests {
     }
 
     fn random(random: &mut Random) -> Cluster {
-        let class = |rate: u64, messages: u64| ClassSpec {
-            bucket: Some(BucketSpec { rate: Rate::from_bps(rate), burst: Bytes::new(messages * MESSAGE) }),
-            packet_max: Bytes::new(MESSAGE),
-            ..ClassSpec::fifo()
-        };
+        let class = |rate: u64, messages: u64| class((messages * MESSAGE, rate));
         let (burst, frames) = (random.between(2, 30), random.between(100, 2_000));
         let needs = frames * (burst + 1) * MESSAGE * 8;
         let shares = random.between(0, 1) == 1;
@@ -258,14 +254,7 @@ mod tests {
 
     #[test]
     fn slow_hosts_lengthen_round_trips_by_more_than_their_time() {
-        let mut cluster = random(&mut Random::new(0));
-        let class = |rate: u64| ClassSpec {
-            bucket: Some(BucketSpec { rate: Rate::from_bps(rate), burst: Bytes::new(1_600) }),
-            packet_max: Bytes::new(MESSAGE),
-            ..ClassSpec::fifo()
-        };
-        (cluster.burst, cluster.period) = (10, Span::from_ms(10));
-        cluster.classes = vec![class(2_450_000), class(19_600_000)];
+        let mut cluster = cluster(Some((BURST, RATES[0])));
         let ms = Span::from_ms;
         let bound = |line: (u64, u64), late: Span, hosts: Span| {
             round_trips_in(&cluster, &Surroundings::live(line, late, hosts)).map(|bounds| bounds[0][1])

@@ -26,16 +26,22 @@ pub(super) const BURST: u64 = 1_600;
 pub(super) const TICK: Span = Span::from_ms(1);
 pub(super) const US: fn(Span) -> f64 = |span| span.as_ns() as f64 / 1e3;
 
-/// The cluster without shares, or with buckets of so many bytes and the client's rate.
-pub(super) fn cluster(shares: Option<(u64, u64)>) -> Cluster {
-    let class = |rate: u64, burst: u64| ClassSpec {
+/// A class of messages with a bucket of so many bytes and bits per second.
+pub(super) fn class((burst, rate): (u64, u64)) -> ClassSpec {
+    ClassSpec {
         bucket: Some(BucketSpec { rate: Rate::from_bps(rate), burst: Bytes::new(burst) }),
         packet_max: Bytes::new(MESSAGE),
         ..ClassSpec::fifo()
-    };
+    }
+}
+
+/// The cluster without shares, or with buckets of so many bytes and the client's rate.
+pub(super) fn cluster(shares: Option<(u64, u64)>) -> Cluster {
     Cluster {
-        classes: shares
-            .map_or_else(|| vec![ClassSpec::fifo()], |(burst, rate)| vec![class(rate, burst), class(RATES[1], burst)]),
+        classes: shares.map_or_else(
+            || vec![ClassSpec::fifo()],
+            |(burst, rate)| vec![class((burst, rate)), class((burst, RATES[1]))],
+        ),
         period: Span::from_ms(10),
         burst: 10,
         deadline: Span::from_ms(10),

@@ -16,7 +16,7 @@ pub(crate) const F_MAX: f64 = 6.0;
 /// The most that [`DeviationStatistics::serial`] may be for jitter, apart from chance in small samples.
 pub(crate) const SERIAL_MAX: f64 = 0.5;
 
-/// Whether the grid is too tight and its period too round for chance: of the periods that fit, one
+/// Whether the grid is too tight and its period too round for chance. Then one of the periods that fit
 /// has far more trailing zeros than chance explains.
 pub(crate) fn is_round(core: &Strip, width: u64, period: u64) -> bool {
     if width > period / TIGHT_PART {

@@ -71,8 +71,8 @@ impl Bounded {
         self.samples
     }
 
-    /// Whether all keep their bounds. `None`: there is none, or a disturbance that no bound knows of may explain more:
-    /// waits for CPU time in devices without queues, or what the hypervisor took.
+    /// Whether all keep their bounds. `None`: there is none, or a disturbance that no bound knows of may explain more.
+    /// That is a wait for CPU time in a device without queues, or what the hypervisor took.
     fn holds(&self) -> Option<bool> {
         let (_, kept) = self.bound?;
         let is_known = self.has_queues && self.steal.is_zero();

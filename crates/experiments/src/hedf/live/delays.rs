@@ -4,11 +4,10 @@
 use takt_linux::clock;
 use takt_linux::tc::Rule;
 use takt_model::{Background, Bucket, Bytes, Link, Rate, Span};
-use takt_net::{BucketSpec, ClassSpec};
 
-use super::super::cluster::{Cluster, LINK, MESSAGE};
+use super::super::cluster::{Cluster, LINK};
 use super::super::delays::{
-    BURST, Delay, Measured, RATES, ROUND, TICK, US, boxes, cluster, distributions, measure_rounds,
+    BURST, Delay, Measured, RATES, ROUND, TICK, US, boxes, class, cluster, distributions, measure_rounds,
 };
 use super::super::rounded;
 use super::super::setups::NODES;
@@ -65,11 +64,6 @@ impl Setup {
 
     /// The cluster with the buckets of its devices.
     fn cluster(self) -> Cluster {
-        let class = |(burst, rate): (u64, u64)| ClassSpec {
-            bucket: Some(BucketSpec { rate: Rate::from_bps(rate), burst: Bytes::new(burst) }),
-            packet_max: Bytes::new(MESSAGE),
-            ..ClassSpec::fifo()
-        };
         match self {
             Setup::Plain | Setup::NarrowFifo => cluster(None),
             Setup::Shares => cluster(Some((BURST, RATES[0]))),

@@ -9,11 +9,11 @@ use takt_model::Span;
 use super::super::ki::{LEAST, bounds_of};
 use super::super::rounded;
 use super::super::setups::{self, NODES, Setup, parse};
-use super::measured::{Measured, kept};
+use super::measured::{Measured, beside_bounds, count, figure, kept, number_or_nothing, taken};
 use super::nodes::{LIVE_LEAST, NodesRan, NodesRun, RunNode, bridge};
 use super::relay::{Delay, Relayed};
 use super::requests::{self, Requests};
-use super::ways::{Delays, Ways};
+use super::ways::Delays;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::findings::{Comparison, Findings, LIVE, PAPER, Row, SIMULATED};
@@ -26,7 +26,7 @@ const SHIFT: (Span, Span) = (Span::from_ms(10), Span::from_us(100));
 
 /// Those of the paper. Its local task needs 50 ms of 60, and with the flow 97 % of a CPU. Linux gives
 /// real-time threads 95 %.
-fn set_ups() -> [Setup; 3] {
+pub(super) fn set_ups() -> [Setup; 3] {
     setups::setups().map(|setup| Setup { text: setup.text.replace(LOCAL[0], LOCAL[1]), ..setup })
 }
 
@@ -129,24 +129,18 @@ fn run(
     duration: Span,
     findings: &mut Findings,
 ) -> Result<Option<KiRun>, Failure> {
-    context.write(setup.file, setup.on_all_nodes().as_bytes())?;
-    findings.files.push(setup.file.to_owned());
     let path = path(setup)?;
     let relays = vec![(path[1], delay.clone())];
-    let run = NodesRun { file: setup.file, nodes: nodes(&path), relays, duration };
-    let ran = run.run(context, bridge)?;
-    let logs = run.logs(context);
-    findings.files.extend(logs.iter().cloned());
-    let Some(ran) = ran else { return Ok(None) };
-    let ways = Ways::read(&logs.iter().map(|log| context.path(log)).collect::<Vec<_>>())?;
-    report(context, setup, (&path[..], &ran), (&ways, &delay)).map(Some)
+    let run = NodesRun { file: setup.file, text: setup.on_all_nodes(), nodes: nodes(&path), relays, duration };
+    let Some(ran) = run.run(context, bridge, findings)? else { return Ok(None) };
+    report(context, setup, (&path[..], &ran), &delay).map(Some)
 }
 
 fn report(
     context: &Context,
     setup: &Setup,
     (path, ran): (&[usize], &NodesRan),
-    (ways, delay): (&Ways, &Delay),
+    delay: &Delay,
 ) -> Result<KiRun, Failure> {
     let answers: Vec<&Value> = path.iter().filter_map(|node| ran.answers.get(*node)).collect();
     let relayed = ran.relayed.first().copied().unwrap_or_default();
@@ -160,12 +154,12 @@ fn report(
         Some((delays.varied(|number| delay.of(number))?, step))
     };
     let of_nodes = live.flows[0].hops().zip(answers.iter().copied());
-    let measured = Measured::new(&live, of_nodes, ways, shifted);
+    let measured = Measured::new(&live, of_nodes, &ran.ways, shifted);
     let proven = measured.checked();
-    let sum = |key: &str| answers.iter().filter_map(|answer| answer["flows"][key].as_u64()).sum::<u64>();
+    let sum = |key: &str| answers.iter().map(|answer| count(answer, key)).sum::<u64>();
     let hop = |(number, (name, paper, observed)): (u32, (&'static str, Option<f64>, Option<f64>))| {
-        let hops = answers.get(number as usize).and_then(|answer| answer["flows"]["hops"].as_array());
-        let hop = hops.and_then(|hops| hops.iter().find(|hop| hop["hop"] == number));
+        let answer = answers.get(number as usize);
+        let response = answer.and_then(|answer| figure(answer, "put", number, "response_max_ns"));
         Hop {
             name,
             paper,
@@ -173,10 +167,10 @@ fn report(
             equation: bounds_of(&checked, TestId::PartialEdfPaper, "put", number),
             bound: bounds_of(&checked, TestId::PartialEdf, "put", number),
             simulated: simulated.most(0, number),
-            live: hop.and_then(taken),
+            live: answer.and_then(|answer| taken(answer, "put", number)),
             measured: HopMeasured {
                 messages: measured.messages(0, number),
-                response: hop.and_then(|hop| hop["response_max_ns"].as_u64()).map(Span::from_ns),
+                response: response.map(Span::from_ns),
                 response_bound: proven.hop_bound("put", number),
                 delay: measured.delay(0, number),
                 disturbance: measured.disturbance(0, number),
@@ -190,11 +184,6 @@ fn report(
         sent: sum("sent"),
         arrived: sum("arrived"),
     })
-}
-
-/// k of a hop. If no message came, nothing was measured.
-fn taken(hop: &Value) -> Option<u64> {
-    hop["messages"].as_u64().filter(|most| *most > 0)
 }
 
 fn table(all: &[KiRun]) -> Comparison {
@@ -281,19 +270,13 @@ impl Hop {
     /// k and the longest response with their bounds, and why they exceed the bounds of the file.
     fn describe(&self) -> String {
         let HopMeasured { messages, response, response_bound, disturbance, .. } = &self.measured;
-        let span = |span: &Option<Span>| span.map_or("nothing".to_owned(), rounded);
-        let mut text = format!("{}: k {} of {}", self.name, number_or_nothing(self.live), number_or_nothing(*messages));
-        text.push_str(&format!(", response {} of {}", span(response), span(response_bound)));
+        let mut text = beside_bounds(self.name, [self.live, *messages], [*response, *response_bound]);
         let is_beyond = self.live > self.bound || [self.keeps(), self.keeps_response()] != [Some(true); 2];
         if is_beyond {
             text.push_str(&format!(" ({disturbance})"));
         }
         text
     }
-}
-
-fn number_or_nothing(value: Option<u64>) -> String {
-    value.map_or("nothing".to_owned(), |value| value.to_string())
 }
 
 fn claims(all: &[KiRun], requests: &Requests, duration: Span, findings: &mut Findings) {

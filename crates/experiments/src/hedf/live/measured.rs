@@ -63,10 +63,37 @@ pub(super) fn kept<T: Ord>(value: Option<T>, bound: Option<T>, steal: Span) -> O
     (kept || steal.is_zero()).then_some(kept)
 }
 
+/// A count, or a time in ns, of all flows of a node, by the answer of `takt run --json`.
+pub(super) fn count(answer: &Value, key: &str) -> u64 {
+    answer["flows"][key].as_u64().unwrap_or(0)
+}
+
+/// A figure of a flow's hop, by the answer of its node.
+pub(super) fn figure(answer: &Value, flow: &str, hop: u32, key: &str) -> Option<u64> {
+    let hops = answer["flows"]["hops"].as_array()?;
+    hops.iter().find(|found| found["flow"] == flow && found["hop"] == hop)?[key].as_u64()
+}
+
+/// k of a hop: the most messages of the flow that one receiving job took. If no message came, nothing was measured.
+pub(super) fn taken(answer: &Value, flow: &str, hop: u32) -> Option<u64> {
+    figure(answer, flow, hop, "messages").filter(|most| *most > 0)
+}
+
+pub(super) fn number_or_nothing(value: Option<u64>) -> String {
+    value.map_or("nothing".to_owned(), |value| value.to_string())
+}
+
+/// k and the longest response, each with its bound, in words.
+pub(super) fn beside_bounds(name: &str, k: [Option<u64>; 2], response: [Option<Span>; 2]) -> String {
+    let [taken, messages] = k.map(number_or_nothing);
+    let [longest, bound] = response.map(|span| span.map_or("nothing".to_owned(), rounded));
+    format!("{name}: k {taken} of {messages}, response {longest} of {bound}")
+}
+
 impl NodeCosts {
     /// By the answer of `takt run --json`.
     fn of(answer: &Value) -> NodeCosts {
-        let flows = |key: &str| answer["flows"][key].as_u64().unwrap_or(0);
+        let flows = |key: &str| count(answer, key);
         let managers = answer["managers"].as_array().into_iter().flatten();
         let decisions = managers.filter_map(|manager| manager["cost_ns"]["p99"].as_u64());
         NodeCosts {
@@ -221,7 +248,8 @@ impl<'a> Measured<'a> {
 mod tests {
     use serde_json::json;
 
-    use super::super::super::setups::{Setup, busy, parse, setups};
+    use super::super::super::setups::{Setup, busy, parse};
+    use super::super::ki::set_ups;
     use super::*;
 
     fn system(text: &str) -> System {
@@ -230,8 +258,8 @@ mod tests {
 
     /// The first set-up of the paper, with the local task that fits a CPU.
     fn near() -> System {
-        let [Setup { text, .. }, ..] = setups();
-        system(&text.replace("wcet = \"50ms\"", "wcet = \"45ms\""))
+        let [Setup { text, .. }, ..] = set_ups();
+        system(&text)
     }
 
     fn leg(most: u64, varied: u64, step: u64) -> Leg {
@@ -266,8 +294,8 @@ mod tests {
     fn the_bound_of_the_file_is_no_less() {
         // With all that the file allows, and nothing beyond.
         let costs = NodeCosts { send_longest: Span::from_us(200), ..NodeCosts::default() };
-        for (setup, most) in setups().iter().take(2).zip([3, 5]) {
-            let system = system(&setup.text.replace("wcet = \"50ms\"", "wcet = \"45ms\""));
+        for (setup, most) in set_ups().iter().take(2).zip([3, 5]) {
+            let system = system(&setup.text);
             let (least, longest) = system.networks[0].delay.given().expect("a delay");
             let varied = longest.saturating_sub(least);
             let leg = Leg { from: NodeId(0), to: NodeId(1), delay: (least, longest), varied, step: Span::ZERO };

@@ -16,8 +16,10 @@ use takt_model::Span;
 
 use super::super::setups::NODES;
 use super::relay::{Delay, Relay, Relayed};
+use super::ways::Ways;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::findings::Findings;
 
 /// Shorter runs refute nothing that they did not reach.
 pub(super) const LIVE_LEAST: Span = Span::from_s(60);
@@ -39,8 +41,9 @@ pub(super) fn bridge() -> Result<Bridge, Failure> {
 
 /// A run of nodes.
 pub(super) struct NodesRun<'a> {
-    /// The system file in the experiment's folder.
+    /// The system file in the experiment's folder, and its text.
     pub(super) file: &'a str,
+    pub(super) text: String,
     pub(super) nodes: Vec<RunNode>,
     /// Each delays messages to the node with this number.
     pub(super) relays: Vec<(usize, Delay)>,
@@ -64,20 +67,40 @@ pub(super) struct NodesRan {
     pub(super) answers: Vec<Value>,
     /// By relay.
     pub(super) relayed: Vec<Relayed>,
+    /// How long messages were under way, by the logs.
+    pub(super) ways: Ways,
 }
 
 /// What the nodes of one attempt and its relays said.
 type Attempt = (Vec<Ended>, Vec<Relayed>);
 
 impl NodesRun<'_> {
-    /// Runs all nodes together; `None` if a signal ended the experiment.
-    pub(super) fn run(&self, context: &Context, bridge: &Bridge) -> Result<Option<NodesRan>, Failure> {
+    /// Writes the system file, runs all nodes together, and reads their logs; `None` if a signal ended the experiment.
+    pub(super) fn run(
+        &self,
+        context: &Context,
+        bridge: &Bridge,
+        findings: &mut Findings,
+    ) -> Result<Option<NodesRan>, Failure> {
+        context.write(self.file, self.text.as_bytes())?;
+        findings.files.push(self.file.to_owned());
+        let ran = self.attempts(context, bridge)?;
+        let logs = self.logs(context);
+        findings.files.extend(logs.iter().cloned());
+        let Some((ended, relayed)) = ran else { return Ok(None) };
+        let answers = self.nodes.iter().zip(ended).map(|(node, ended)| ended.answer(self.file, node.number));
+        let answers = answers.collect::<Result<_, _>>()?;
+        let ways = Ways::read(&logs.iter().map(|log| context.path(log)).collect::<Vec<_>>())?;
+        Ok(Some(NodesRan { answers, relayed, ways }))
+    }
+
+    /// The first attempt to which every node came in time.
+    fn attempts(&self, context: &Context, bridge: &Bridge) -> Result<Option<Attempt>, Failure> {
         let key = Key::make(context)?;
         for lead in LEADS {
-            let Some((ended, relayed)) = self.attempt(context, bridge, &key, lead)? else { return Ok(None) };
-            if !ended.iter().any(Ended::came_late) {
-                let answers = self.nodes.iter().zip(ended).map(|(node, ended)| ended.answer(self.file, node.number));
-                return Ok(Some(NodesRan { answers: answers.collect::<Result<_, _>>()?, relayed }));
+            let attempt = self.attempt(context, bridge, &key, lead)?;
+            if !attempt.iter().any(|(ended, _)| ended.iter().any(Ended::came_late)) {
+                return Ok(attempt);
             }
         }
         Err(Failure::trouble("nodes cannot be started within a minute: other programs take both CPUs; try again"))
@@ -155,7 +178,7 @@ impl NodesRun<'_> {
     }
 
     /// The logs that nodes have written, in the folder.
-    pub(super) fn logs(&self, context: &Context) -> Vec<String> {
+    fn logs(&self, context: &Context) -> Vec<String> {
         let all = self.nodes.iter().filter(|node| node.logs).map(|node| self.log(node));
         all.filter(|log| fs::exists(context.path(log)).unwrap_or(false)).collect()
     }

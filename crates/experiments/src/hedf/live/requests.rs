@@ -10,10 +10,9 @@ use super::super::batches::{self, Batches};
 use super::super::ki::LEAST_BUSY;
 use super::super::rounded;
 use super::super::setups::{FLOWS, NODES, busy, parse};
-use super::measured::{Measured, kept};
+use super::measured::{Measured, beside_bounds, count, figure, kept, taken};
 use super::nodes::{LIVE_LEAST, NodesRan, NodesRun, RunNode};
 use super::relay::{Delay, Relayed};
-use super::ways::Ways;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::findings::{Comparison, Findings, LIVE, Row, SIMULATED};
@@ -89,34 +88,25 @@ pub(super) fn run(
     duration: Span,
     findings: &mut Findings,
 ) -> Result<Option<Requests>, Failure> {
-    let text = text();
-    context.write(FILE, text.as_bytes())?;
-    findings.files.push(FILE.to_owned());
-    let run = NodesRun { file: FILE, nodes: nodes(), relays: relays(), duration };
-    let ran = run.run(context, bridge)?;
-    let logs = run.logs(context);
-    findings.files.extend(logs.iter().cloned());
-    let Some(ran) = ran else { return Ok(None) };
-    let ways = Ways::read(&logs.iter().map(|log| context.path(log)).collect::<Vec<_>>())?;
-    let system = parse(&text, FILE)?;
+    let system = parse(&text(), FILE)?;
+    let run = NodesRun { file: FILE, text: text(), nodes: nodes(), relays: relays(), duration };
+    let Some(ran) = run.run(context, bridge, findings)? else { return Ok(None) };
     let simulated = batches::run(&system, context.seed, LEAST_BUSY)?;
-    Ok(Some(requests(&system, &simulated, &ran, &ways, duration)))
+    Ok(Some(requests(&system, &simulated, &ran, duration)))
 }
 
-fn requests(system: &System, simulated: &Batches, ran: &NodesRan, ways: &Ways, duration: Span) -> Requests {
-    let measured = Measured::new(system, (0..).map(NodeId).zip(&ran.answers), ways, |_, _| None);
+fn requests(system: &System, simulated: &Batches, ran: &NodesRan, duration: Span) -> Requests {
+    let measured = Measured::new(system, (0..).map(NodeId).zip(&ran.answers), &ran.ways, |_, _| None);
     let node = |(number, answer): (usize, &Value)| {
         let hops = hops_to(system, number);
         let bounds = hops.iter().map(|(flow, hop)| measured.messages(*flow, *hop));
-        let live = |(flow, hop): (usize, u32)| figure(answer, &system.flows[flow].name, hop, "messages");
-        let keeps = |(flow, hop): (usize, u32)| {
-            kept(live((flow, hop)).filter(|most| *most > 0), measured.messages(flow, hop), measured.steal())
-        };
+        let live = |(flow, hop): (usize, u32)| taken(answer, &system.flows[flow].name, hop);
+        let keeps = |(flow, hop): (usize, u32)| kept(live((flow, hop)), measured.messages(flow, hop), measured.steal());
         let beyond = hops.iter().find(|hop| keeps(**hop) != Some(true));
         NodeCounts {
             taken: (
                 hops.iter().map(|(flow, hop)| simulated.most(*flow, *hop)).max().unwrap_or(0),
-                hops.iter().filter_map(|hop| live(*hop)).max().filter(|most| *most > 0),
+                hops.iter().filter_map(|hop| live(*hop)).max(),
             ),
             kept: crate::findings::all(hops.iter().map(|hop| keeps(*hop))),
             bound: bounds.collect::<Option<Vec<_>>>().and_then(|bounds| bounds.into_iter().max()),
@@ -134,7 +124,7 @@ fn requests(system: &System, simulated: &Batches, ran: &NodesRan, ways: &Ways, d
     let least = delays.iter().map(|delay| delay.0).min();
     Requests {
         nodes: ran.answers.iter().enumerate().map(node).collect(),
-        response: responses(system, &ran.answers).into_iter().max(),
+        response: response(system, &ran.answers),
         response_bound: longest(system, &measured.checked()),
         is_proven: longest(system, &check(system, &CheckOptions::default())).is_some(),
         delay: least.zip(delays.iter().map(|delay| delay.1).max()),
@@ -155,23 +145,13 @@ fn hops_to(system: &System, number: usize) -> Vec<(usize, u32)> {
     system.flows.iter().enumerate().flat_map(of_flow).collect()
 }
 
-fn count(answer: &Value, key: &str) -> u64 {
-    answer["flows"][key].as_u64().unwrap_or(0)
-}
-
-/// A figure of a flow's hop.
-fn figure(answer: &Value, flow: &str, hop: u32, key: &str) -> Option<u64> {
-    let hops = answer["flows"]["hops"].as_array()?;
-    hops.iter().find(|found| found["flow"] == flow && found["hop"] == hop)?[key].as_u64()
-}
-
-/// The longest response of each flow. Flows without one are left out.
-fn responses(system: &System, answers: &[Value]) -> Vec<Span> {
+/// The longest response of all flows that have one.
+fn response(system: &System, answers: &[Value]) -> Option<Span> {
     let of_flow = |flow: &takt_model::Flow| {
         let (hop, node) = (0..).zip(flow.hops()).last()?;
         figure(answers.get(node.index())?, &flow.name, hop, "response_max_ns").map(Span::from_ns)
     };
-    system.flows.iter().filter_map(of_flow).collect()
+    system.flows.iter().filter_map(of_flow).max()
 }
 
 /// The largest bound of all flows, if all have one.
@@ -255,13 +235,10 @@ impl Requests {
 
     /// The largest k and response with their bounds, and what was measured where they are exceeded.
     pub(super) fn describe(&self) -> String {
-        let number = |value: Option<u64>| value.map_or("nothing".to_owned(), |value| value.to_string());
-        let span = |value: Option<Span>| value.map_or("nothing".to_owned(), rounded);
         let taken = self.nodes.iter().filter_map(|node| node.taken.1).max();
         let bound = self.nodes.iter().map(|node| node.bound).collect::<Option<Vec<_>>>();
         let bound = bound.and_then(|bounds| bounds.into_iter().max());
-        let mut text = format!("{NAME}: k {} of {}", number(taken), number(bound));
-        text.push_str(&format!(", response {} of {}", span(self.response), span(self.response_bound)));
+        let mut text = beside_bounds(NAME, [taken, bound], [self.response, self.response_bound]);
         if let Some(beyond) = self.nodes.iter().find_map(|node| node.beyond.as_ref()) {
             text.push_str(&format!(" ({beyond})"));
         }
