@@ -143,6 +143,8 @@ pub enum Unsynchronised {
     Expired,
     /// It synchronises another clock than CLOCK_REALTIME (time stamps of hardware).
     OtherClock,
+    /// It has not measured how long messages take from its master.
+    NoDelay,
     /// A port of PTP that does not follow a master, with its state's number (IEEE 1588, Table 20).
     PortState(u8),
 }
@@ -156,6 +158,7 @@ impl fmt::Display for Unsynchronised {
             Unsynchronised::Disrupted => "the clock was disrupted",
             Unsynchronised::Expired => "its last value is too old",
             Unsynchronised::OtherClock => "it synchronises a clock of the device, not CLOCK_REALTIME",
+            Unsynchronised::NoDelay => "it has measured no path delay",
             Unsynchronised::PortState(1) => "its port is initialising",
             Unsynchronised::PortState(2) => "its port is faulty",
             Unsynchronised::PortState(3) => "its port is disabled",

@@ -20,8 +20,8 @@ const EVERY: Span = Span::from_s(1);
 const ANSWER_MAX: Duration = Duration::from_millis(100);
 /// A report counts for so long after a program's last answer. A bound grows meanwhile.
 const KEPT: Span = Span::from_s(5);
-/// Datagrams read for one answer: others may come in between.
-const READS_MAX: usize = 64;
+/// Datagrams read for one answer: others may come in between, and ptp4l sends two for each of its ports.
+const READS_MAX: usize = 128;
 /// Attempts to read a shared memory that is written again and again.
 const ATTEMPTS: usize = 5;
 
@@ -146,9 +146,7 @@ impl ClockSources {
             None => self.find_domain(socket, number)?,
         };
         let mut answers = ptp4l::Answers::default();
-        for question in
-            [ptp4l::Question::Default, ptp4l::Question::Current, ptp4l::Question::TimeStatus, ptp4l::Question::Ports]
-        {
+        for question in ptp4l::Question::ALL {
             socket.send(&ptp4l::request(question, domain, number)).ok()?;
         }
         let read = |bytes: &[u8]| {

@@ -14,10 +14,17 @@
 //! | DEFAULT_DATA_SET 0x2000 | ports at 2, own identity at 10 |
 //! | CURRENT_DATA_SET 0x2001 | mean path delay at 10, in nanoseconds / 2^16 |
 //! | TIME_STATUS_NP 0xC000, of linuxptp | offset at 0, last message at 8, grandmaster at 38 and 42 |
-//! | PORT_PROPERTIES_NP 0xC004, of linuxptp | state at 10, kind of time stamps at 11 |
+//! | PORT_DATA_SET 0x2004 | number at 8, delay to the peer at 12, in nanoseconds / 2^16 |
+//! | PORT_PROPERTIES_NP 0xC004, of linuxptp | number at 8, state at 10, kind of time stamps at 11 |
 //!
-//! **Bound.** |offset| + mean path delay. With delays d there and e back, the offset errs by
-//! |d - e| / 2. This is at most the mean of d and e. The clock of a grandmaster is its timescale.
+//! **Bound.** |offset| + path delay. The offset is the time that the last Sync message seems to take,
+//! less the path delay, which ptp4l filters. So the bound holds if this message took at most twice the
+//! path delay. Boundary clocks on the way to the grandmaster add errors that ptp4l does not know.
+//!
+//! **Path delay.** If ports measure the delay to their peers (P2P), ptp4l leaves the mean path delay at
+//! zero. If both are zero, it has measured none, and there is no bound.
+//!
+//! The clock of a grandmaster is its timescale.
 
 use takt_model::{Span, Time};
 
@@ -31,6 +38,8 @@ pub const DOMAINS: u8 = 128;
 const SLAVE: u8 = 9;
 const MASTER: u8 = 6;
 const SOFTWARE: u8 = 0;
+/// More ports than a clock can have.
+const PORTS_MAX: usize = 1 << 16;
 /// A bound is used for so long after the master's last message.
 const USED_FOR: Span = Span::from_s(10);
 
@@ -43,15 +52,22 @@ pub enum Question {
     Current,
     /// TIME_STATUS_NP.
     TimeStatus,
+    /// PORT_DATA_SET: an answer for each port.
+    PortData,
     /// PORT_PROPERTIES_NP: an answer for each port.
     Ports,
 }
 
 impl Question {
+    /// All that a report needs.
+    pub const ALL: [Question; 5] =
+        [Question::Default, Question::Current, Question::TimeStatus, Question::PortData, Question::Ports];
+
     fn identity(self) -> u16 {
         match self {
             Question::Default => 0x2000,
             Question::Current => 0x2001,
+            Question::PortData => 0x2004,
             Question::TimeStatus => 0xc000,
             Question::Ports => 0xc004,
         }
@@ -94,7 +110,7 @@ pub enum Answer {
     },
     /// CURRENT_DATA_SET.
     Current {
-        /// The mean path delay to the master, rounded up.
+        /// The mean path delay to the master, rounded up; zero: none is measured.
         delay: Span,
     },
     /// TIME_STATUS_NP.
@@ -106,8 +122,17 @@ pub enum Answer {
         /// The grandmaster, if it is another clock.
         grandmaster: Option<[u8; 8]>,
     },
+    /// PORT_DATA_SET.
+    PortData {
+        /// The port's number.
+        number: u16,
+        /// The delay to its peer, rounded up; zero: none is measured.
+        delay: Span,
+    },
     /// PORT_PROPERTIES_NP.
     Port {
+        /// The port's number.
+        number: u16,
         /// The port's state.
         state: u8,
         /// Whether software stamps its packets, on CLOCK_REALTIME.
@@ -127,10 +152,8 @@ pub fn answer(message: &[u8]) -> Option<(u8, u16, Answer)> {
     let long = |at| bytes(data, at).map(i64::from_be_bytes);
     let answer = match word(52)? {
         0x2000 => Answer::Default { ports: bytes(data, 2).map(u16::from_be_bytes)?, identity: bytes(data, 10)? },
-        0x2001 => {
-            let delay = u64::try_from(long(10)?).ok()?.div_ceil(1 << 16);
-            Answer::Current { delay: Span::from_ns(delay) }
-        }
+        0x2001 => Answer::Current { delay: delay(long(10)?) },
+        0x2004 => Answer::PortData { number: bytes(data, 8).map(u16::from_be_bytes)?, delay: delay(long(12)?) },
         0xc000 => Answer::TimeStatus {
             offset: long(0)?,
             last: u64::try_from(long(8)?).ok()?,
@@ -139,10 +162,19 @@ pub fn answer(message: &[u8]) -> Option<(u8, u16, Answer)> {
                 _ => Some(bytes(data, 42)?),
             },
         },
-        0xc004 => Answer::Port { state: *data.get(10)?, is_software: *data.get(11)? == SOFTWARE },
+        0xc004 => Answer::Port {
+            number: bytes(data, 8).map(u16::from_be_bytes)?,
+            state: *data.get(10)?,
+            is_software: *data.get(11)? == SOFTWARE,
+        },
         _ => return None,
     };
     Some((head[4], word(30)?, answer))
+}
+
+/// A delay in nanoseconds / 2^16, rounded up. A negative one is wrong, and counts as none.
+fn delay(scaled: i64) -> Span {
+    Span::from_ns(u64::try_from(scaled).unwrap_or(0).div_ceil(1 << 16))
 }
 
 /// The answers of a clock, as far as they have come.
@@ -152,7 +184,10 @@ pub struct Answers {
     ports_expected: usize,
     delay: Option<Span>,
     status: Option<(i64, u64, Option<[u8; 8]>)>,
-    ports: Vec<(u8, bool)>,
+    /// Number, state, and whether software stamps.
+    ports: Vec<(u16, u8, bool)>,
+    /// Number, and the delay to the peer.
+    peers: Vec<(u16, Span)>,
 }
 
 impl Answers {
@@ -165,10 +200,11 @@ impl Answers {
             }
             Answer::Current { delay } => self.delay = Some(delay),
             Answer::TimeStatus { offset, last, grandmaster } => self.status = Some((offset, last, grandmaster)),
-            Answer::Port { state, is_software } if self.ports.len() < usize::from(u16::MAX) => {
-                self.ports.push((state, is_software));
+            Answer::PortData { number, delay } if self.peers.len() < PORTS_MAX => self.peers.push((number, delay)),
+            Answer::Port { number, state, is_software } if self.ports.len() < PORTS_MAX => {
+                self.ports.push((number, state, is_software));
             }
-            Answer::Port { .. } => {}
+            Answer::PortData { .. } | Answer::Port { .. } => {}
         }
     }
 
@@ -176,7 +212,13 @@ impl Answers {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let all = self.identity.is_some() && self.delay.is_some() && self.status.is_some();
-        all && self.ports.len() >= self.ports_expected
+        all && self.ports.len().min(self.peers.len()) >= self.ports_expected
+    }
+
+    /// The measured delay between a port and its master or its peer.
+    fn path_delay(&self, port: u16) -> Option<Span> {
+        let peer = self.peers.iter().filter(|(number, _)| *number == port).map(|(_, delay)| *delay);
+        peer.chain(self.delay).max().filter(|delay| !delay.is_zero())
     }
 
     /// The report at `now` of CLOCK_MONOTONIC. CLOCK_REALTIME shows `realtime` nanoseconds then. `None`:
@@ -186,12 +228,12 @@ impl Answers {
         if !self.is_complete() {
             return None;
         }
-        let (identity, delay, (offset, last, grandmaster)) = (self.identity?, self.delay?, self.status?);
+        let (identity, (offset, last, grandmaster)) = (self.identity?, self.status?);
         let wanted = if grandmaster.is_some() { SLAVE } else { MASTER };
-        let following = self.ports.iter().find(|(state, _)| *state == wanted);
+        let following = self.ports.iter().find(|(_, state, _)| *state == wanted);
         let state = match (following, grandmaster) {
-            (None, _) => Err(Unsynchronised::PortState(self.ports.first().map_or(0, |(state, _)| *state))),
-            (Some((_, false)), _) => Err(Unsynchronised::OtherClock),
+            (None, _) => Err(Unsynchronised::PortState(self.ports.first().map_or(0, |(_, state, _)| *state))),
+            (Some((.., false)), _) => Err(Unsynchronised::OtherClock),
             (Some(_), None) => Ok(ClockBoundary {
                 timescale: Timescale::Grandmaster(identity),
                 error: Span::ZERO,
@@ -199,8 +241,9 @@ impl Answers {
                 growth_ppb: 0,
                 until: now.saturating_add(USED_FOR),
             }),
-            (Some(_), Some(grandmaster)) => match realtime.checked_sub(last) {
-                Some(age) if last > 0 && age <= USED_FOR.as_ns() => {
+            (Some((port, ..)), Some(grandmaster)) => match (self.path_delay(*port), realtime.checked_sub(last)) {
+                (None, _) => Err(Unsynchronised::NoDelay),
+                (Some(delay), Some(age)) if last > 0 && age <= USED_FOR.as_ns() => {
                     let at = Time::from_ns(now.as_ns().saturating_sub(age));
                     Ok(ClockBoundary {
                         timescale: Timescale::Grandmaster(grandmaster),
@@ -222,7 +265,8 @@ mod tests {
     use super::*;
 
     /// Packets of ptp4l 3.1.1: a clock that measures its offset to a grandmaster, and corrects nothing.
-    const MEASURED: [&str; 4] = [
+    /// The last but one, PORT_DATA_SET, is written by hand.
+    const MEASURED: [&str; 5] = [
         "0d02004a07000000000000000000000000000000c60e41fffebd008900000003047f000000000000000037ad00000200\
          0001001620000300000180fffeffff80c60e41fffebd00890700",
         "0d02004807000000000000000000000000000000c60e41fffebd008900000001047f000000000000000037ad00000200\
@@ -230,11 +274,13 @@ mod tests {
         "0d02006807000000000000000000000000000000c60e41fffebd008900000000047f000000000000000037ad00000200\
          00010034c000fffffffffffffed018ec1f30ab54e52d0000000000000000000000000000000000000000000000000001\
          525caffffe487cb5",
+        "0d02005007000000000000000000000000000000c60e41fffebd008900010004047f000000000000000037ad00000200\
+         0001001c2004c60e41fffebd0089000108fd0000000000000000fd03fd010002",
         "0d02004607000000000000000000000000000000c60e41fffebd008900010002047f000000000000000037ad00000200\
          00010012c004c60e41fffebd00890001080002766200",
     ];
     /// The same of the grandmaster.
-    const GRANDMASTER: [&str; 4] = [
+    const GRANDMASTER: [&str; 5] = [
         "0d02004a07000000000000000000000000000000525caffffe487cb500000003047f000000000000000038d600000200\
          0001001620000100000101f8feffff80525caffffe487cb50700",
         "0d02004807000000000000000000000000000000525caffffe487cb500000001047f000000000000000038d600000200\
@@ -242,6 +288,8 @@ mod tests {
         "0d02006807000000000000000000000000000000525caffffe487cb500000000047f000000000000000038d600000200\
          00010034c000000000000000000000000000000000000000000000000000000000000000000000000000000000000000\
          525caffffe487cb5",
+        "0d02005007000000000000000000000000000000525caffffe487cb500010004047f000000000000000038d600000200\
+         0001001c2004525caffffe487cb5000106fd0000000000000000fd03fd010002",
         "0d02004607000000000000000000000000000000525caffffe487cb500010002047f000000000000000038d600000200\
          00010012c004525caffffe487cb50001060002766100",
     ];
@@ -274,7 +322,7 @@ mod tests {
         let state = |packets: &[Vec<u8>], realtime| answers(packets).report(now, realtime).unwrap().state;
         assert_eq!(state(&packets, LAST), Err(Unsynchronised::PortState(8)));
         // Its port follows the master.
-        packets[3][64] = SLAVE;
+        packets[4][64] = SLAVE;
         let bound = state(&packets, LAST + 1_000_000_000).unwrap();
         // An offset of -304 ns, a delay of 2136 ns, and a second at 50 ppm.
         assert_eq!(bound.error, Span::from_ns(304 + 2136));
@@ -283,18 +331,26 @@ mod tests {
         assert_eq!(Timescale::of_number(bound.timescale.number()), bound.timescale);
         assert_eq!(state(&packets, LAST + 10_000_000_001), Err(Unsynchronised::Expired));
         assert_eq!(state(&packets, LAST - 1), Err(Unsynchronised::Expired), "CLOCK_REALTIME was set");
-        packets[3][65] = 1;
+        // Its port measures the delay to its peer: 4096 ns. The mean path delay is none then.
+        packets[3][66..74].copy_from_slice(&(4096_i64 << 16).to_be_bytes());
+        packets[1][64..72].copy_from_slice(&0_i64.to_be_bytes());
+        assert_eq!(state(&packets, LAST).unwrap().error, Span::from_ns(304 + 4096));
+        for nothing in [0, -1_i64] {
+            packets[3][66..74].copy_from_slice(&nothing.to_be_bytes());
+            assert_eq!(state(&packets, LAST), Err(Unsynchronised::NoDelay));
+        }
+        packets[4][65] = 1;
         assert_eq!(state(&packets, LAST), Err(Unsynchronised::OtherClock));
         let mut packets = GRANDMASTER.map(packet);
         let own = state(&packets, LAST).unwrap();
         assert_eq!((own.timescale, own.error_at(now)), (bound.timescale, Some(Span::ZERO)));
-        packets[3][64] = 4;
+        packets[4][64] = 4;
         assert_eq!(state(&packets, LAST), Err(Unsynchronised::PortState(4)));
     }
 
     #[test]
     fn bytes_that_are_no_answer_are_none() {
-        for question in [Question::Default, Question::Current, Question::TimeStatus, Question::Ports] {
+        for question in Question::ALL {
             assert_eq!(answer(&request(question, 0, 1)), None, "a request");
         }
         let good = packet(MEASURED[2]);
