@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use takt_linux::clock::{monotonic_ns, pause};
-use takt_linux::net::Cable;
+use takt_linux::net::{Cable, End};
 use takt_linux::process;
 use takt_model::{Span, Time};
 use takt_net::source::{ClockReport, SourceKind, Timescale, Unsynchronised};
@@ -123,43 +123,128 @@ fn chronyd_says_how_exact_it_is() {
     assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("takt")), "{left:?}");
 }
 
-#[test]
-fn ptp4l_says_which_clock_its_port_follows() {
-    let cable = match Cable::lay(false) {
-        Ok(cable) => cable,
-        Err(error) => return println!("skipped: {error}"),
-    };
-    let folder = Folder::new("ptp4l");
-    let sides = [("left", cable.left(), "priority1 1"), ("right", cable.right(), "slaveOnly 1")];
-    let mut daemons = Vec::new();
-    for (name, end, role) in sides {
-        let device = end.device();
-        // free_running: the clock is not touched.
-        let text = format!(
-            "[global]\nfree_running 1\ntime_stamping software\nuds_address {}\ndomainNumber 44\n\
-             logAnnounceInterval -3\nlogSyncInterval -3\nlogMinDelayReqInterval -3\n{role}\n[{device}]\n",
-            folder.at(name).display()
-        );
-        let file = folder.write(&format!("{name}.conf"), &text);
-        let start = || {
-            let mut command = Command::new("timeout");
-            command.args(["60", "ptp4l", "-f"]).arg(&file);
-            Daemon::start(command)
+/// The domain of both clocks.
+const DOMAIN: &str = "44";
+
+/// ptp4l at both ends of a cable of its own: a master on the left, a client on the right. Both end before their
+/// folder goes.
+struct Ptp {
+    master: Option<Daemon>,
+    _client: Daemon,
+    folder: Folder,
+    _cable: Cable,
+}
+
+impl Ptp {
+    /// `mechanism` is E2E or P2P. `None`: this machine lacks a part.
+    fn start(mechanism: &str) -> Option<Ptp> {
+        let version = match Command::new("ptp4l").arg("-v").output() {
+            Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
+            Err(error) => {
+                println!("skipped: ptp4l: {error}");
+                return None;
+            }
         };
-        let Some(daemon) = end.run(start).unwrap() else { return };
-        daemons.push(daemon);
+        let cable = match Cable::lay(false) {
+            Ok(cable) => cable,
+            Err(error) => {
+                println!("skipped: {error}");
+                return None;
+            }
+        };
+        let folder = Folder::new(&format!("ptp4l-{mechanism}"));
+        let start = |name: &str, end: &End, role: &str| {
+            // free_running: the clock is not touched.
+            let mut text = format!(
+                "[global]\nfree_running 1\ntime_stamping software\nuds_address {}\ndomainNumber {DOMAIN}\n\
+                 delay_mechanism {mechanism}\nlogAnnounceInterval -3\nlogSyncInterval -1\n\
+                 logMinDelayReqInterval -1\nlogMinPdelayReqInterval -1\n{role}\n",
+                folder.at(name).display()
+            );
+            // Version 4 has a second socket, by default where that of this machine's ptp4l is.
+            if !version.starts_with(['1', '2', '3']) {
+                text.push_str(&format!("uds_ro_address {}\n", folder.at(&format!("{name}.ro")).display()));
+            }
+            text.push_str(&format!("[{}]\n", end.device()));
+            let file = folder.write(&format!("{name}.conf"), &text);
+            let mut command = Command::new("timeout");
+            command.args(["180", "ptp4l", "-f"]).arg(file);
+            end.run(|| Daemon::start(command)).unwrap()
+        };
+        let master = start("master", cable.left(), "priority1 1")?;
+        let client = start("client", cable.right(), "slaveOnly 1")?;
+        Some(Ptp { master: Some(master), _client: client, folder, _cable: cable })
     }
-    if Command::new("ptp4l").arg("-v").output().is_err() {
-        return println!("skipped: ptp4l is not installed");
+
+    fn paths(&self, name: &str) -> SourcePaths {
+        SourcePaths { ptp4l: vec![self.folder.at(name)], ..nowhere(&self.folder) }
     }
-    let paths = |name: &str| SourcePaths { ptp4l: vec![folder.at(name)], ..nowhere(&folder) };
-    let master = report(&paths("left"), SourceKind::Ptp4l, |report| report.state.is_ok());
-    let bound = master.state.unwrap();
-    assert!(matches!(bound.timescale, Timescale::Grandmaster(_)));
-    assert_eq!(bound.error, Span::ZERO);
+
+    fn report(&self, name: &str, wanted: impl Fn(&ClockReport) -> bool) -> ClockReport {
+        report(&self.paths(name), SourceKind::Ptp4l, wanted)
+    }
+
+    /// What pmc of linuxptp prints of the client's answers. With -b 0 it asks no other clock.
+    fn pmc(&self, commands: &[&str]) -> String {
+        let mut command = Command::new("timeout");
+        command.args(["20", "pmc", "-u", "-b", "0", "-d", DOMAIN, "-i"]).arg(self.folder.at("pmc"));
+        command.arg("-s").arg(self.folder.at("client")).args(commands);
+        String::from_utf8_lossy(&command.output().unwrap().stdout).into_owned()
+    }
+
+    /// The offset, the time of the last message, the mean path delay and the delay to the peer. `None`: an answer
+    /// did not come in time.
+    fn measured(&self) -> Option<[i64; 4]> {
+        let printed = self.pmc(&["GET TIME_STATUS_NP", "GET CURRENT_DATA_SET", "GET PORT_DATA_SET"]);
+        let value = |name: &str| -> Option<i64> {
+            let mut words = printed.split_whitespace().skip_while(|word| *word != name);
+            // Some have a fraction, which is zero.
+            words.nth(1)?.split('.').next()?.parse().ok()
+        };
+        Some([value("master_offset")?, value("ingress_time")?, value("meanPathDelay")?, value("peerMeanPathDelay")?])
+    }
+}
+
+/// A client of ptp4l before it follows its master, while it does, and without its master.
+fn follows_a_master(mechanism: &str) {
+    let Some(mut ptp) = Ptp::start(mechanism) else { return };
+    let master = ptp.report("master", |report| report.state.is_ok()).state.unwrap();
+    assert!(matches!(master.timescale, Timescale::Grandmaster(_)));
+    assert_eq!(master.error, Span::ZERO);
     // It may not correct the clock, so it stays before the state SLAVE.
-    let other = |report: &ClockReport| report.state == Err(Unsynchronised::PortState(8));
-    let _ = report(&paths("right"), SourceKind::Ptp4l, other);
+    let _ = ptp.report("client", |report| report.state == Err(Unsynchronised::PortState(8)));
+    // A clock that runs free becomes SLAVE if its user says that its time is certain.
+    let taken = "RESPONSE MANAGEMENT SYNCHRONIZATION_UNCERTAIN_NP";
+    let is_certain = (0..100).any(|_| ptp.pmc(&["SET SYNCHRONIZATION_UNCERTAIN_NP 0"]).contains(taken));
+    assert!(is_certain, "the client did not take the setting");
+    // If pmc prints the same before and after a report, the report is of these numbers.
+    let agreed = (0..200).find_map(|_| {
+        let before = ptp.measured()?;
+        let report = ptp.report("client", |report| report.state.is_ok());
+        (ptp.measured() == Some(before)).then_some((before, report.state.unwrap()))
+    });
+    let ([offset, _, mean, peer], bound) = agreed.unwrap();
+    let (used, other) = if mechanism == "P2P" { (peer, mean) } else { (mean, peer) };
+    assert!(used > 0 && other == 0, "{mechanism}: mean path delay {mean} ns, to the peer {peer} ns");
+    assert_eq!(bound.error, Span::from_ns(offset.unsigned_abs() + used.unsigned_abs()));
+    assert_eq!(bound.timescale, master.timescale);
+    // The table uses the bounds of both ends, which have one clock.
+    let agrees = |own: &TimeSync| own.peers()[0].claim.is_some_and(|claim| claim.offset.agrees);
+    let own = compare(&ptp.paths("client"), &ptp.paths("master"), agrees);
+    let claim = own.peers()[0].claim.unwrap();
+    assert_eq!((claim.own, claim.peer), (SourceKind::Ptp4l, SourceKind::Ptp4l));
+    drop(ptp.master.take());
+    let _ = ptp.report("client", |report| report.state == Err(Unsynchronised::PortState(4)));
+}
+
+#[test]
+fn ptp4l_as_a_client_measures_from_end_to_end() {
+    follows_a_master("E2E");
+}
+
+#[test]
+fn ptp4l_as_a_client_measures_from_peer_to_peer() {
+    follows_a_master("P2P");
 }
 
 /// Version 2 of the memory, of a daemon that runs.
@@ -179,7 +264,7 @@ fn now() -> Time {
     Time::from_ns(monotonic_ns())
 }
 
-/// The status of a peer whose clock is an hour ahead, by exchanges and by what clock-bound says.
+/// The status of a peer whose clock is an hour ahead, by exchanges and by bounds of programs.
 fn compare(own: &SourcePaths, other: &SourcePaths, wanted: impl Fn(&TimeSync) -> bool) -> TimeSync {
     let spec = |peers, sources: &SourcePaths| TimeSyncSpec {
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
