@@ -5,11 +5,13 @@
 //! another was open.
 
 use std::collections::BTreeMap;
+use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use takt_dispatch::{Cause, Dispatcher, Limits, Operation, Operations, Options, StartError};
+use takt_linux::net::{Cable, End, burden};
 use takt_linux::{Class, Epoch, SchedError, clock, sched};
 use takt_log::{Definitions, Event, JobKey, Kind};
 use takt_model::{Builtin, Criticality, Exec, NodeId, Span, System, Task, Time, file};
@@ -375,6 +377,69 @@ fn a_program_is_told_why_its_jobs_were_late() {
         }
         // A machine that pauses has other causes.
         assert!(attempt < 10, "{late:?}");
+    }
+}
+
+/// A packet that a job sends over a cable arrives at once, on the job's CPU, in a softirq that takes this CPU from the
+/// job. So a job that needs less than its WCET is late. The same job without packets exceeds its WCET.
+#[test]
+fn the_time_of_softirqs_is_not_that_of_the_job_that_they_interrupt() {
+    let _alone = alone();
+    let cable = match Cable::lay(false) {
+        Ok(cable) => cable,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let open = |end: &End, port: u16| end.run(|| UdpSocket::bind((end.address(), port)).unwrap()).unwrap();
+    let (receives, sends) = (open(cable.right(), 7000), open(cable.left(), 0));
+    if let Err(refused) = burden(&receives) {
+        return println!("skipped: packets cannot be given work: {refused}");
+    }
+    sends.connect((cable.right().address(), 7000)).unwrap();
+    let sends = Arc::new(sends);
+    let busy = Operation::sporadic("busy", ms(1000)).wcet(ms(18)).deadline(ms(20));
+    let plan = Operations::new("sends").with(busy).compute(&Builtin::Muf.strategy(), &Limits::default()).unwrap();
+    for (cause, socket) in [(Cause::Interrupts, Some(sends)), (Cause::OwnOverrun, None)] {
+        for attempt in 0.. {
+            let socket = socket.clone();
+            let handler = move |job: &takt_dispatch::Job<'_>| {
+                // After its deadline, whatever the speed of this machine. A log keeps 8192 turns of a CPU for a job.
+                let (until, mut packets) = (job.now() + ms(22), 2000);
+                while job.now() < until {
+                    match &socket {
+                        Some(socket) if packets > 0 => {
+                            let _ = socket.send(b"packet");
+                            packets -= 1;
+                        }
+                        _ => std::hint::spin_loop(),
+                    }
+                }
+            };
+            let dispatcher = match takt_run::recorded(Dispatcher::new(plan.clone()), false) {
+                Ok(dispatcher) => dispatcher.on("busy", handler).unwrap(),
+                Err(error @ TraceError::Recorder(_)) => return println!("skipped: {error}"),
+                Err(error) => panic!("{error}"),
+            };
+            let mut dispatching = match dispatcher.start() {
+                Ok(dispatching) => dispatching,
+                Err(error @ StartError::Privilege { .. }) => return println!("skipped: {error}"),
+                Err(error) => panic!("{error}"),
+            };
+            let mut events = Events::new();
+            dispatching.operation("busy").unwrap().push().unwrap();
+            let patience = Epoch::now_is_zero();
+            while dispatching.counts()[0].1.completed == 0 && patience.now() < Time::ZERO + Span::from_s(20) {
+                clock::pause(ms(5));
+                dispatching.drain(&mut events);
+            }
+            let stopped = dispatching.stop(&mut events).unwrap();
+            let late = &stopped.late.expect("recorded")[0];
+            assert_eq!((stopped.counts[0].1.completed, late.jobs), (1, 1), "{late:?}");
+            if (late.by_load, late.mainly(cause)) == (0, 1) {
+                break;
+            }
+            // A machine that pauses has other causes.
+            assert!(attempt < 10, "not {cause:?}: {late:?}");
+        }
     }
 }
 
