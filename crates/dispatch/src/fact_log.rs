@@ -28,10 +28,6 @@ const SEAT: u64 = 7;
 /// In the word of a seat's `next`: more such facts follow.
 const MORE: u64 = u64::MAX;
 
-/// The causes of `Fact::Cancel`, by their numbers here.
-const CAUSES: [CancelCause; 5] =
-    [CancelCause::Omitted, CancelCause::Shed, CancelCause::Late, CancelCause::Rejected, CancelCause::Failed];
-
 /// The four words of a fact: time, kind and slot, number, value. A follower arrives at its release,
 /// so its value is its origin. The origin of any other job is its arrival.
 fn to_words(timed: TimedFact) -> Words {
@@ -39,7 +35,7 @@ fn to_words(timed: TimedFact) -> Words {
         Fact::Release { origin, .. } => (RELEASE, 0, origin.as_ns()),
         Fact::Start { seat } => (START, u64::from(seat), 0),
         Fact::Complete => (COMPLETE, 0, 0),
-        Fact::Cancel(cause) => (CANCEL, CAUSES.iter().position(|known| *known == cause).unwrap_or(0) as u64, 0),
+        Fact::Cancel(cause) => (CANCEL, cause as u64, 0),
         Fact::Mode { plan, next } => (MODE, u64::from(plan), u64::from(next)),
         Fact::Idle { seat, next } => (IDLE, u64::from(seat) | u64::from(next) << 8, 0),
         Fact::Seat { seat, next } => (SEAT, u64::from(seat), next.map_or(MORE, u64::from)),
@@ -74,7 +70,7 @@ fn from_words([at, what, number, value]: Words, follows: impl Fn(u32) -> bool) -
         }
         START => Fact::Start { seat: extra },
         COMPLETE => Fact::Complete,
-        CANCEL => Fact::Cancel(CAUSES.get(extra as usize).copied().unwrap_or(CancelCause::Omitted)),
+        CANCEL => Fact::Cancel(CancelCause::ALL.get(extra as usize).copied().unwrap_or(CancelCause::Omitted)),
         MODE => Fact::Mode { plan: extra, next: value as u32 },
         SEAT => Fact::Seat { seat: extra, next: (value != MORE).then_some(value as u32) },
         _ => Fact::Idle { seat: extra & 0xFF, next: extra >> 8 },

@@ -25,9 +25,6 @@ pub(crate) enum ManagerRecord {
     },
 }
 
-const CAUSES: [CancelCause; 5] =
-    [CancelCause::Omitted, CancelCause::Shed, CancelCause::Late, CancelCause::Rejected, CancelCause::Failed];
-
 /// The kinds of records, by their numbers.
 mod kind {
     pub(super) const PASS: u64 = 0;
@@ -95,10 +92,7 @@ pub(crate) fn to_words(at: Time, note: &ManagerRecord) -> Option<[u64; 4]> {
         Event::Resume { job, cpu } => of_job(kind::RESUME, job, cpu),
         Event::Complete { job, cpu } => of_job(kind::COMPLETE, job, cpu),
         Event::Migrate { job, from, to } => [at, tag(kind::MIGRATE, from.into(), job.task.0), job.number, to.into()],
-        Event::Cancel { job, cause } => {
-            let cause = CAUSES.iter().position(|other| *other == cause)? as u64;
-            [at, tag(kind::CANCEL, cause, job.task.0), job.number, 0]
-        }
+        Event::Cancel { job, cause } => [at, tag(kind::CANCEL, cause as u64, job.task.0), job.number, 0],
         Event::Transmit { message, bytes } => [at, tag(kind::TRANSMIT, 0, bytes), message, 0],
         Event::Send { job, message } => of_message(kind::SEND, job, message, 0),
         Event::Arrive { job, message } => of_message(kind::ARRIVE, job, message, 0),
@@ -150,7 +144,7 @@ pub(crate) fn from_words([at, tag, first, second]: [u64; 4]) -> Option<(Time, Ma
         kind::RESUME => Event::Resume { job, cpu },
         kind::COMPLETE => Event::Complete { job, cpu },
         kind::MIGRATE => Event::Migrate { job, from: extra, to: u32::try_from(second).ok()? },
-        kind::CANCEL => Event::Cancel { job, cause: *CAUSES.get(extra as usize)? },
+        kind::CANCEL => Event::Cancel { job, cause: *CancelCause::ALL.get(extra as usize)? },
         kind::REPLENISH => Event::Replenish { server, budget: span(first) },
         kind::EXHAUST => Event::Exhaust { server },
         kind::IDLE => Event::ServerIdle { server },
@@ -189,8 +183,8 @@ mod tests {
             Event::Receive { job, message: 0 },
         ];
         let drops = DropCause::ALL.map(|cause| Event::Drop { job, message: 6, cause });
-        let facts =
-            events.into_iter().chain(drops).chain(CAUSES.map(|cause| Event::Cancel { job, cause })).map(Fact::Event);
+        let cancels = CancelCause::ALL.map(|cause| Event::Cancel { job, cause });
+        let facts = events.into_iter().chain(drops).chain(cancels).map(Fact::Event);
         let switched = ServerRule::ALL.map(|rule| {
             let component = ComponentId(1);
             Fact::Switched { component, rule, period: s(10), budget: s(3) }
