@@ -54,7 +54,7 @@ pub(crate) fn lowered(system: &System, node: NodeId) -> Result<Cow<'_, System>, 
         while system.tasks.iter().any(|task| task.name == name) || tasks.iter().any(|task| task.name == name) {
             name.push_str(" threads");
         }
-        let value = |of: Auto<Span>| if let Auto::Value(span) = of { span } else { Span::from_ms(1) };
+        let value = |of: Auto<Span>| of.given().unwrap_or(Span::from_ms(1));
         let mut task = Task::periodic(&name, value(component.period), value(component.budget));
         (task.node, task.component, task.deadline) = (node, Some(id), Span::FILE_MAX);
         tasks.push(task);

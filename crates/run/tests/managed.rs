@@ -617,8 +617,8 @@ fn a_greedy_component_joins_changes_and_leaves_and_takes_nothing_from_others() {
     let each = latest(&summary).saturating_add(Span::from_us(50));
     let periods = 4_000 / 50 + 1;
     for id in (0..4).map(ComponentId) {
-        let of = |span: Auto<Span>| if let Auto::Value(span) = span { span } else { Span::ZERO };
-        let all = periods * of(full.components[id.index()].budget).as_ns() + 400 * each.as_ns();
+        let budget = full.components[id.index()].budget.given().unwrap_or_default();
+        let all = periods * budget.as_ns() + 400 * each.as_ns();
         let had = had(&full, &kept.events, id, summary.end);
         assert!(had.as_ns() <= all, "{id:?} had {had}");
     }

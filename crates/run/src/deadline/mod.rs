@@ -15,7 +15,7 @@ use takt_linux::machine::{self, Limits};
 use takt_linux::sched::RUNTIME_MIN_NS;
 use takt_linux::{Class, Reservation};
 use takt_model::plan::{Order, PlanError};
-use takt_model::{Auto, Component, ComponentId, CpuSet, NodeId, NodeSpec, Plan, ServerRule, Span, System, Task};
+use takt_model::{Component, ComponentId, CpuSet, NodeId, NodeSpec, Plan, ServerRule, Span, System, Task};
 
 use crate::contract::{Contract, ONE_CPU, Obstacle, ServerBackEnd};
 use crate::error::RunError;
@@ -212,8 +212,7 @@ fn obstacles_of_component(
 
 /// The kernel's guarantee for a component.
 fn enforced(component: &Component, kernel: &Kernel) -> String {
-    let value = |of: Auto<Span>| if let Auto::Value(span) = of { span } else { Span::ZERO };
-    let (budget, period) = (value(component.budget), value(component.period));
+    let (budget, period) = (component.budget.given().unwrap_or_default(), component.period.given().unwrap_or_default());
     let grain = match kernel.grain() {
         Some(Span::ZERO) => "a timer ends each budget".to_owned(),
         Some(tick) => format!(
@@ -238,8 +237,7 @@ fn beside(system: &System, node: NodeId, options: &RunOptions, limits: &Limits) 
 }
 
 fn terms(id: ComponentId, component: &Component) -> Option<Terms> {
-    let (Auto::Value(period), Auto::Value(budget)) = (component.period, component.budget) else { return None };
-    Some(Terms { server: id.0, budget, period })
+    Some(Terms { server: id.0, budget: component.budget.given()?, period: component.period.given()? })
 }
 
 /// Whether the kernel will admit all reservations. A domain has its CPUs' limits less the servers for ordinary threads.

@@ -1,4 +1,4 @@
-use takt_model::{Builtin, Late, StrategyRef};
+use takt_model::{Auto, Builtin, Late, StrategyRef};
 
 use super::*;
 

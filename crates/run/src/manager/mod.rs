@@ -24,7 +24,7 @@ use takt_linux::machine::Limits;
 use takt_linux::sched::FIFO_PRIORITY_MAX;
 use takt_linux::{Class, Epoch};
 use takt_log::stats::{Histogram, Summary};
-use takt_model::{Auto, ComponentId, CpuSet, NodeId, ServerRule, Span, System, Task, TaskId};
+use takt_model::{ComponentId, CpuSet, NodeId, ServerRule, Span, System, Task, TaskId};
 use takt_policy::CpuPart;
 
 use crate::budgets::foreign::IdleDetector;
@@ -274,13 +274,12 @@ fn lends(system: &System, id: ComponentId) -> bool {
 /// The largest share of a CPU that the servers of a component may have, in parts per million, rounded up.
 fn share_ppm(system: &System, id: ComponentId) -> u64 {
     let Some(component) = system.components.get(id.index()) else { return 0 };
-    let value = |of: Auto<Span>| if let Auto::Value(span) = of { span } else { Span::ZERO };
     let switches = || system.switches.iter().filter(|switch| switch.component == id);
     // Any budget of it with any period of it.
     let budgets = switches().filter_map(|switch| switch.budget);
-    let budget = budgets.fold(value(component.budget), Span::max).as_ns();
+    let budget = budgets.fold(component.budget.given().unwrap_or_default(), Span::max).as_ns();
     let periods = switches().filter_map(|switch| switch.period);
-    let period = periods.fold(value(component.period), Span::min).as_ns().max(1);
+    let period = periods.fold(component.period.given().unwrap_or_default(), Span::min).as_ns().max(1);
     let ppm = (u128::from(budget) * 1_000_000).div_ceil(u128::from(period));
     u64::try_from(ppm).unwrap_or(u64::MAX).min(1_000_000 * u64::from(component.cpus.max(1)))
 }
@@ -368,7 +367,7 @@ impl Managed {
 pub(crate) fn records(system: &System, node: NodeId, managed: &Managed) -> usize {
     let tasks = system.tasks_of(node).map(|(_, task)| (task.period, 12));
     let servers = system.components.iter().filter(|component| component.node == node).map(|component| {
-        let period = if let Auto::Value(period) = component.period { period } else { Span::from_ms(1) };
+        let period = component.period.given().unwrap_or(Span::from_ms(1));
         (component.quantum.map_or(period, |quantum| quantum.min(period)), 8)
     });
     let each = |(period, facts): (Span, u64)| (4_000_000_000 / period.max(GRAIN).as_ns()).saturating_mul(facts);

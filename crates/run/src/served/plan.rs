@@ -12,8 +12,8 @@ use takt_linux::sched_ext::{
 };
 use takt_model::plan::{self, PlanLevel, PlanTask};
 use takt_model::{
-    Auto, Component, ComponentId, NodeId, Plan, ServerRule, ServerSwitch, Span, StrategyRef, System, Task, TaskId,
-    Threads, Time,
+    Component, ComponentId, NodeId, Plan, ServerRule, ServerSwitch, Span, StrategyRef, System, Task, TaskId, Threads,
+    Time,
 };
 use takt_policy::CpuPart;
 
@@ -316,8 +316,8 @@ pub(crate) type ServerTerms = (Option<Time>, ServerRule, Span, Span);
 
 /// The terms of a server at first, and after each of its changes.
 pub(crate) fn terms_of(system: &System, id: ComponentId, component: &Component) -> Vec<ServerTerms> {
-    let value = |of: Auto<Span>| if let Auto::Value(span) = of { span } else { Span::ZERO };
-    let mut terms = vec![(None, component.server, value(component.period), value(component.budget))];
+    let (period, budget) = (component.period.given(), component.budget.given());
+    let mut terms = vec![(None, component.server, period.unwrap_or_default(), budget.unwrap_or_default())];
     let mut changes: Vec<&ServerSwitch> = system.switches.iter().filter(|switch| switch.component == id).collect();
     changes.sort_by_key(|switch| switch.at);
     for change in changes {

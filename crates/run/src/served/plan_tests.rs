@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use takt_linux::sched_ext::Unavailable;
-use takt_model::{Builtin, file};
+use takt_model::{Auto, Builtin, file};
 use takt_policy::{Decision, Event, Hierarchy, Job, ServerChange};
 
 use super::*;
