@@ -213,7 +213,7 @@ impl NodePlan {
         let bytes = usize::try_from(flow.size.get()).unwrap_or(usize::MAX).max(MESSAGE_MIN);
         let link = system.nodes.get(self.node.index()).and_then(|node| node.link);
         let has_replies = flow.reply && link.is_some_and(|link| link.replies.is_some());
-        for (hop, (from, to)) in flow.hops().zip(flow.hops().skip(1)).enumerate() {
+        for (hop, (from, to)) in flow.legs().enumerate() {
             let id = |hop: usize| lowered.task_of(FlowId(at as u32), hop as u32);
             let (Some(task), Some(after)) = (id(hop), id(hop + 1)) else { continue };
             if from == self.node {
