@@ -126,7 +126,7 @@ pub(crate) struct Core<'a> {
     releases: Times,
     /// Next deadline to look at by slot, if the machine wants to know.
     deadlines: Times,
-    tells_deadlines: bool,
+    wants_deadlines: bool,
     /// Mode switches to come, the earliest last.
     modes: Vec<Time>,
     mode: u32,
@@ -173,7 +173,7 @@ impl<'a> Core<'a> {
         let mut core = Core {
             // A dropped job may be followed by one that is dropped at once.
             decisions: Vec::with_capacity(2 * part.machine.decisions_max()),
-            tells_deadlines: part.machine.wants_deadlines(),
+            wants_deadlines: part.machine.wants_deadlines(),
             machine: part.machine,
             components: part.components,
             releases: Times::never(count),
@@ -191,7 +191,7 @@ impl<'a> Core<'a> {
             end,
             tasks,
         };
-        (0..count as u32).for_each(|slot| core.await_next(slot));
+        (0..count as u32).for_each(|slot| core.arm_release(slot));
         core
     }
 
@@ -203,7 +203,7 @@ impl<'a> Core<'a> {
             if let Some(releases) = releases {
                 releases.begin_at(from);
             }
-            self.await_next(slot);
+            self.arm_release(slot);
         }
         for mode in &mut self.modes {
             *mode = from.max(*mode);
@@ -219,7 +219,7 @@ impl<'a> Core<'a> {
         self.components.reserve(servers);
         self.tasks.reserve(tasks);
         (self.releases, self.deadlines) = (Times::never(count), Times::never(count));
-        (0..self.tasks.len() as u32).for_each(|slot| self.await_next(slot));
+        (0..self.tasks.len() as u32).for_each(|slot| self.arm_release(slot));
         self.due.reserve(count * (count + 1));
         self.dropped.reserve(count * (BACKLOG as usize + 1));
         self.decisions.reserve(4 * (count + servers + 1));
@@ -252,7 +252,7 @@ impl<'a> Core<'a> {
                 hop: 0,
                 successors: Vec::new(),
             });
-            self.await_next(self.tasks.len() as u32 - 1);
+            self.arm_release(self.tasks.len() as u32 - 1);
         }
         self.change = Some(change);
         Ok(())
@@ -269,7 +269,7 @@ impl<'a> Core<'a> {
             hierarchy.adopt(next, at, &mut self.decisions);
         }
         std::mem::swap(&mut self.components, &mut change.part.components);
-        self.tells_deadlines |= self.machine.wants_deadlines();
+        self.wants_deadlines |= self.machine.wants_deadlines();
         self.carry_out(at, tell);
         for slot in &change.leaves {
             self.leave(*slot, at, tell);
@@ -391,7 +391,7 @@ impl<'a> Core<'a> {
         let end = self.end.max(self.last);
         self.step(end, &mut Vec::new(), None, tell);
         self.machine.finish(end);
-        self.tell_of_servers(end, tell);
+        self.report_servers(end, tell);
     }
 
     /// Everything that happens at `at`, in the order of the simulator, until quiet.
@@ -416,7 +416,7 @@ impl<'a> Core<'a> {
             self.release_all(at, tell);
             self.switch_modes(at, tell);
             self.machine.dispatch(at, &mut self.decisions);
-            self.tell_of_servers(at, tell);
+            self.report_servers(at, tell);
             if !self.carry_out(at, tell) && self.due.is_empty() {
                 break;
             }
@@ -441,7 +441,7 @@ impl<'a> Core<'a> {
         let (key, due) = (task.key(job.number), job.arrival.saturating_add(task.deadline));
         self.stop(slot);
         self.report(at, &policy::Event::Complete { slot });
-        self.ended(slot, &job, true, at);
+        self.job_ended(slot, &job, true, at);
         if let Some(messages) = messages {
             messages.completed(slot, (key, due, job.origin), at, &mut |at, event| tell(at, Fact::Event(event)));
         }
@@ -485,7 +485,7 @@ impl<'a> Core<'a> {
                 let released = Released { number, arrival, release: job.release, origin: arrival, missed: false };
                 self.release(slot, released, at, tell);
             }
-            self.await_next(slot);
+            self.arm_release(slot);
         }
         self.carry_out(at, tell);
         while let Some(slot) = self.due.pop() {
@@ -501,7 +501,7 @@ impl<'a> Core<'a> {
     }
 
     /// Arms the next release of a task whose jobs come from outside.
-    fn await_next(&mut self, slot: u32) {
+    fn arm_release(&mut self, slot: u32) {
         let releases = self.tasks.get(slot as usize).and_then(|task| task.releases.as_ref());
         let next = releases.and_then(Releases::peek).map_or(Time::MAX, |job| job.release);
         self.releases.set(slot, next);
@@ -511,7 +511,7 @@ impl<'a> Core<'a> {
         let Some(task) = self.tasks.get_mut(slot as usize) else { return };
         let deadline = job.arrival.saturating_add(task.deadline);
         job.missed = deadline <= at;
-        if self.tells_deadlines && !job.missed && self.deadlines.is_never(slot) {
+        if self.wants_deadlines && !job.missed && self.deadlines.is_never(slot) {
             self.deadlines.set(slot, deadline);
         }
         let parent = task.follows.then_some(Parent { hop: task.hop, origin: job.origin });
@@ -524,7 +524,7 @@ impl<'a> Core<'a> {
             task.pending.push_back(job);
         } else {
             tell(at, Fact::Event(Event::Cancel { job: key, cause: CancelCause::Rejected }));
-            self.tell_successors(slot, &job, false);
+            self.notify_successors(slot, &job, false);
         }
     }
 
@@ -538,7 +538,7 @@ impl<'a> Core<'a> {
         tell(at, Fact::Event(Event::Release { job: key, arrival: at, parent }));
         let cause = if due.given_up { CancelCause::Rejected } else { CancelCause::Shed };
         tell(at, Fact::Event(Event::Cancel { job: key, cause }));
-        self.tell_successors(slot, &job, false);
+        self.notify_successors(slot, &job, false);
     }
 
     /// Hands a job to the machine.
@@ -551,16 +551,16 @@ impl<'a> Core<'a> {
     }
 
     /// After the job of a slot has gone: the next one moves up, and successors learn of it.
-    fn ended(&mut self, slot: u32, job: &Released, completed: bool, at: Time) {
+    fn job_ended(&mut self, slot: u32, job: &Released, completed: bool, at: Time) {
         let Some(task) = self.tasks.get_mut(slot as usize) else { return };
         if let Some(next) = task.pending.pop_front() {
             task.pending_missed = task.pending_missed.saturating_sub(1);
             self.make_head(slot, next, at);
         }
-        self.tell_successors(slot, job, completed);
+        self.notify_successors(slot, job, completed);
     }
 
-    fn tell_successors(&mut self, slot: u32, job: &Released, completed: bool) {
+    fn notify_successors(&mut self, slot: u32, job: &Released, completed: bool) {
         let count = self.tasks.get(slot as usize).map_or(0, |task| task.successors.len());
         for at in 0..count {
             let successor = self.tasks.get(slot as usize).and_then(|task| task.successors.get(at)).copied();
@@ -595,11 +595,11 @@ impl<'a> Core<'a> {
                 }
                 Decision::Preempt { slot, .. } => self.stop(slot),
                 Decision::Cancel { slot } => {
-                    self.abandon(slot, CancelCause::Omitted, at, tell);
+                    self.cancel(slot, CancelCause::Omitted, at, tell);
                     emptied = true;
                 }
                 Decision::Drop { slot, .. } => {
-                    self.abandon(slot, CancelCause::Late, at, tell);
+                    self.cancel(slot, CancelCause::Late, at, tell);
                     emptied = true;
                 }
             }
@@ -608,7 +608,7 @@ impl<'a> Core<'a> {
         emptied
     }
 
-    fn abandon(&mut self, slot: u32, cause: CancelCause, at: Time, tell: &mut impl FnMut(Time, Fact)) {
+    fn cancel(&mut self, slot: u32, cause: CancelCause, at: Time, tell: &mut impl FnMut(Time, Fact)) {
         self.stop(slot);
         let Some(task) = self.tasks.get_mut(slot as usize) else { return };
         let Some(job) = task.head.take() else { return };
@@ -616,10 +616,10 @@ impl<'a> Core<'a> {
         if self.dropped.last() != Some(&slot) {
             self.dropped.push(slot);
         }
-        self.ended(slot, &job, false, at);
+        self.job_ended(slot, &job, false, at);
     }
 
-    fn tell_of_servers(&mut self, at: Time, tell: &mut impl FnMut(Time, Fact)) {
+    fn report_servers(&mut self, at: Time, tell: &mut impl FnMut(Time, Fact)) {
         let components = &self.components;
         self.machine.take_events(|event| {
             let Some(component) = components.get(event.component.index()).copied() else { return };
