@@ -110,7 +110,8 @@ fn once(path: &str, view: &View, json: bool) -> Outcome {
 /// Prints one table, or the document of `takt stats` with the tasks that the filter keeps.
 fn show(now: Time, mut stats: Stats, view: &View, json: bool) -> Outcome {
     if json {
-        stats.tasks.retain(|task| view.keeps(&task.task));
+        let keeps = view.matcher();
+        stats.tasks.retain(|task| keeps(&task.task));
         print_json(&stats)?;
     } else {
         let mut model = Model::default();

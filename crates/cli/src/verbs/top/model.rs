@@ -154,7 +154,8 @@ impl Model {
     }
 
     fn sorted(&self, view: &View) -> Vec<&Row> {
-        let mut rows: Vec<&Row> = self.rows.iter().filter(|row| view.keeps(&row.name)).collect();
+        let keeps = view.matcher();
+        let mut rows: Vec<&Row> = self.rows.iter().filter(|row| keeps(&row.name)).collect();
         // Stable: equal ones stay in the order of the log.
         rows.sort_by(|a, b| a.before(b, view.sort));
         if view.reverse {
@@ -296,8 +297,9 @@ impl View {
     }
 
     /// Whether the filter keeps a task of this name.
-    pub(super) fn keeps(&self, name: &str) -> bool {
-        name.to_lowercase().contains(&self.filter.to_lowercase())
+    pub(super) fn matcher(&self) -> impl Fn(&str) -> bool {
+        let filter = self.filter.to_lowercase();
+        move |name| name.to_lowercase().contains(&filter)
     }
 
     /// The columns, that of the order right after what nobody may overlook.
