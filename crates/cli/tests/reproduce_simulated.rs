@@ -14,7 +14,9 @@ mod reproduced;
 /// An experiment in virtual time with its page, which needs nothing of the machine.
 fn simulate(name: &str, more: &[&str]) -> (Value, Vec<u8>) {
     let (answer, folder) = reproduce(name, more).expect("it needs nothing of the machine");
-    (answer, fs::read(folder.path().join("out/index.html")).expect("a page"))
+    let page = fs::read(folder.path().join("out/index.html")).expect("a page");
+    assert!(!String::from_utf8_lossy(&page).contains("sudo"), "{name}: a simulation needs no root");
+    (answer, page)
 }
 
 #[test]

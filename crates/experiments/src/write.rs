@@ -50,13 +50,20 @@ fn page(experiment: &Experiment, context: &Context, findings: &Findings) -> Stri
         pictures: &pictures,
         differences: &findings.differences,
         notes: &findings.notes,
-        command: &match (context.live, context.lab.is_some()) {
-            (_, true) => format!("takt reproduce {} --lab", experiment.name),
-            (live, _) => format!("sudo takt reproduce {}{}", experiment.name, if live { " --live" } else { "" }),
-        },
+        command: &command(experiment, context),
         maker: concat!("takt ", env!("CARGO_PKG_VERSION")),
     }
     .html()
+}
+
+/// The command that repeats it. Only measurements on this kernel need root.
+fn command(experiment: &Experiment, context: &Context) -> String {
+    let (root, option) = match (context.live, context.lab.is_some()) {
+        (_, true) => ("", " --lab"),
+        (true, _) => ("sudo ", " --live"),
+        (false, _) => (if experiment.simulated { "" } else { "sudo " }, ""),
+    };
+    format!("{root}takt reproduce {}{option}", experiment.name)
 }
 
 pub(super) fn answer(experiment: &Experiment, context: &Context, findings: &Findings, files: &[String]) -> Value {
