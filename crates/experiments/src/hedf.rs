@@ -47,7 +47,7 @@ pub(super) const KI: Experiment = Experiment::in_virtual_time(
     "hedf-ki",
     "Section IV-C",
     "how many messages wait at once for a receiving task, and how large the tasks of the table must be",
-    (Span::from_s(10), Span::from_s(1)),
+    (Span::from_s(20), Span::from_s(11)),
     ki::reproduce,
 )
 .or(on_this_kernel((280, 50), 600, live::ki::reproduce));
