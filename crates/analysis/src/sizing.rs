@@ -14,7 +14,7 @@ use takt_model::{Auto, Component, ComponentId, CpuSet, NodeId, Placement, Span, 
 
 use crate::carried::ChainBounds;
 use crate::check::proof;
-use crate::components::{Enforced, Tasks, Tree, above};
+use crate::components::{Enforced, Tasks, Tree, above, unit_with};
 use crate::compositional::around::{ancestors, given, within};
 use crate::compositional::rules::{OuterOrder, guaranteed, on_time};
 use crate::compositional::{
@@ -22,7 +22,6 @@ use crate::compositional::{
 };
 use crate::exact::sum_rounded_up;
 use crate::scope::{Unit, View, binds};
-use crate::server::ServerSupply;
 use crate::server_costs::loss;
 use early::{Neighbours, Proofs, by_edp, improve};
 
@@ -161,111 +160,41 @@ fn size_one(
     early: bool,
 ) -> Result<SizedComponent, SizeError> {
     let component = &system.components[id.index()];
-    let name = component.name.clone();
-    let not_covered = |why: String| SizeError::NotCovered { component: name.clone(), why };
-    let limit = |limit: Limit| SizeError::Limit { component: name.clone(), limit };
-    let node: NodeId = component.node;
-    let loose = binds(&system.nodes[node.index()]).then(|| unbound(system, node));
+    let not_covered = |why: String| SizeError::NotCovered { component: component.name.clone(), why };
+    let loose = binds(&system.nodes[component.node.index()]).then(|| unbound(system, component.node));
     let loose = loose.as_ref().unwrap_or(system);
-    let mut neighbours = early.then(|| Neighbours { system: loose.clone(), id });
     let tree = Tree::new(loose);
-    let strategy = system.nodes[node.index()].strategy;
-    let scope = system.nodes[node.index()].name.clone();
-    let mut view =
-        View::new(&tree.system, node, strategy, scope).map_err(|error| not_covered(tree.plan_error(&error)))?;
-    tree.add_components(&mut view, node, Enforced::default());
-    let served = |unit: &&Unit| unit.served.as_ref().is_some_and(|served: &ServerSupply| served.component == id);
-    let Some(unit) = view.units.iter().find(served) else {
-        let why = view.refused.first().map_or("its strategy does not fit its tasks".to_owned(), |(_, why)| why.clone());
-        return Err(not_covered(why));
-    };
-    let outer = tree.servers(id).first().and_then(|server| {
-        view.units.iter().find(|unit| unit.tasks.iter().any(|task: &crate::scope::UnitTask| task.id == *server))
-    });
+    let view = view_of(&tree, component.node).map_err(not_covered)?;
+    let unit = served_by(&view, id).map_err(not_covered)?;
     if unit.tasks.is_empty() && (period.is_none() || budget.is_none()) {
         return Err(not_covered("it holds no task, so its need is unknown; give it a period and a budget".to_owned()));
     }
+    let outer = tree.servers(id).first().and_then(|server| unit_with(&view, *server)).map(above);
     if component.cpus > 1 {
-        return wide::size(&tree, unit, outer.map_or(OuterOrder::Other, above), id, (period, budget));
+        return wide::size(&tree, unit, outer.unwrap_or(OuterOrder::Other), id, (period, budget));
     }
-    // The caps of the search for both need a supply that may start anywhere.
-    let reserves = tree.reserves(id) && (period.is_some() || budget.is_some());
-    let start = match outer.map(|outer| (guaranteed(component.server, above(outer)), above(outer))) {
-        Some((_, OuterOrder::Deadline)) if reserves => Ok(Start::Aligned),
-        Some((guaranteed, _)) => guaranteed,
-        None => return Err(not_covered("its server stands nowhere".to_owned())),
-    };
-    let start = match start {
-        Ok(start) => start,
-        Err(_) if tree.reserves(id) => {
-            return Err(not_covered(format!(
-                "a server \"{}\" for one task is sized for a given period or budget; give one of them, best a period \
-                 that divides the task's period",
-                component.server.name()
-            )));
-        }
-        Err(why) => {
-            return Err(not_covered(format!("server \"{}\" guarantees it nothing: {why}", component.server.name())));
-        }
-    };
+    let start = start_of(&tree, id, outer, period.is_some() || budget.is_some()).map_err(not_covered)?;
     let carried = ChainBounds::by_deadlines(&tree.system);
     let tasks = Tasks::of(unit, &carried).map_err(not_covered)?;
     let charge = |period: u64| loss(&tree.system, tree.file_tasks, id, period);
-    let quantum = component.quantum.unwrap_or(QUANTUM).as_ns();
-    let aligned = if on_time(component.server) { tree.release_grid(id) } else { 0 };
-    // Not aligned: what any period gets.
-    let guarantee = tree.unaligned(id, start);
-    let search = Search { workload: tasks.workload(), quantum, guarantee, aligned, charge: &charge };
-    let not_enough = |why: String| SizeError::NotEnough { component: name.clone(), why };
+    let guarantee = |period: u64| tree.guarantee(id, period, start);
+    let search = Search {
+        workload: tasks.workload(),
+        quantum: component.quantum.unwrap_or(QUANTUM).as_ns(),
+        // Not aligned: what any period gets.
+        guarantee: tree.unaligned(id, start),
+        aligned: if on_time(component.server) { tree.release_grid(id) } else { 0 },
+        charge: &charge,
+    };
+    let neighbours = early.then(|| Neighbours { system: loose.clone(), id });
+    let mut sizing = Sizing { name: &component.name, search, guarantee: &guarantee, neighbours };
     let Interface { period, budget } = match (period, budget) {
         (Some(period), Some(budget)) => Interface { period, budget },
-        (Some(period), None) => {
-            let guarantee = tree.guarantee(id, period, start);
-            let by = |guarantee: Guarantee| least(&search, guarantee, period);
-            let found = match &mut neighbours {
-                Some(neighbours) => neighbours.least(&search, guarantee, period, by),
-                None => by(guarantee),
-            };
-            match found.map_err(limit)? {
-                Some(budget) => Interface { period, budget },
-                None => {
-                    let period = Span::from_ns(period);
-                    return Err(not_enough(format!(
-                        "not even a whole CPU, given anew every {period}, serves its tasks in time; give it a \
-                         shorter period or less to do"
-                    )));
-                }
-            }
-        }
-        (None, Some(budget)) => {
-            let guarantee = |period| tree.guarantee(id, period, start);
-            match longest(&search, guarantee, neighbours.as_mut(), budget).map_err(limit)? {
-                Some(period) => Interface { period, budget },
-                None => {
-                    let budget = Span::from_ns(budget);
-                    return Err(not_enough(format!(
-                        "no period is short enough for its budget {budget} to serve its tasks in time; give it \
-                         a larger budget"
-                    )));
-                }
-            }
-        }
-        (None, None) => match best(&search).map_err(limit)? {
-            Some(Interface { period, budget }) => {
-                let by = |guarantee: Guarantee| least(&search, guarantee, period);
-                let found =
-                    neighbours.as_mut().map(|near| near.least(&search, tree.guarantee(id, period, start), period, by));
-                let budget = found.transpose().map_err(limit)?.flatten().map_or(budget, |least| least.min(budget));
-                Interface { period, budget }
-            }
-            None => {
-                return Err(not_enough(
-                    "not even a whole CPU serves its tasks in time; give it less to do, or smaller costs".to_owned(),
-                ));
-            }
-        },
+        (Some(period), None) => sizing.least_budget(period)?,
+        (None, Some(budget)) => sizing.longest_period(budget)?,
+        (None, None) => sizing.least_bandwidth()?,
     };
-    let supply = match tree.guarantee(id, period, start).start {
+    let supply = match guarantee(period).start {
         Start::Aligned if start == Start::Aligned => "cbs",
         Start::Anywhere => "prm",
         Start::Polled => "polled",
@@ -273,7 +202,7 @@ fn size_one(
     };
     Ok(SizedComponent {
         id,
-        component: name,
+        component: component.name.clone(),
         period: Span::from_ns(period),
         budget: Span::from_ns(budget),
         chosen: true,
@@ -281,6 +210,108 @@ fn size_one(
         loss: Span::from_ns(charge(period).unwrap_or(0)),
         workload_utilization: unit.tasks.iter().map(|task| task.wcet as f64 / task.t as f64).sum(),
     })
+}
+
+/// The levels of a node and of its components.
+fn view_of(tree: &Tree, node: NodeId) -> Result<View, String> {
+    let spec = &tree.system.nodes[node.index()];
+    let view = View::new(&tree.system, node, spec.strategy, spec.name.clone());
+    let mut view = view.map_err(|error| tree.plan_error(&error))?;
+    tree.add_components(&mut view, node, Enforced::default());
+    Ok(view)
+}
+
+/// The tasks that a component's server serves.
+fn served_by(view: &View, id: ComponentId) -> Result<&Unit, String> {
+    let of_component = |unit: &&Unit| unit.served.as_ref().is_some_and(|served| served.component == id);
+    view.units.iter().find(of_component).ok_or_else(|| {
+        view.refused.first().map_or("its strategy does not fit its tasks".to_owned(), |(_, why)| why.clone())
+    })
+}
+
+/// How long a component waits for the budget of its server. `outer` is the order of the level around
+/// it. `is_given`: its period or its budget.
+fn start_of(tree: &Tree, id: ComponentId, outer: Option<OuterOrder>, is_given: bool) -> Result<Start, String> {
+    let rule = tree.system.components[id.index()].server;
+    let outer = outer.ok_or("its server stands nowhere")?;
+    // The caps of the search for both need a supply that may start anywhere.
+    if outer == OuterOrder::Deadline && is_given && tree.reserves(id) {
+        return Ok(Start::Aligned);
+    }
+    guaranteed(rule, outer).map_err(|why| {
+        if tree.reserves(id) {
+            return format!(
+                "a server \"{}\" for one task is sized for a given period or budget; give one of them, best a period \
+                 that divides the task's period",
+                rule.name()
+            );
+        }
+        format!("server \"{}\" guarantees it nothing: {why}", rule.name())
+    })
+}
+
+/// The search for the values of a component on one CPU.
+struct Sizing<'a> {
+    name: &'a str,
+    search: Search<'a>,
+    /// What the server guarantees with a period.
+    guarantee: &'a dyn Fn(u64) -> Guarantee,
+    /// The tasks beside the server, if budgets come as early as the level above gives them.
+    neighbours: Option<Neighbours>,
+}
+
+impl Sizing<'_> {
+    /// A period is given: the least budget.
+    fn least_budget(&mut self, period: u64) -> Result<Interface, SizeError> {
+        let early = self.early_budget(period);
+        let found = early.unwrap_or_else(|| least(&self.search, (self.guarantee)(period), period));
+        let budget = found.map_err(|limit| self.limit(limit))?.ok_or_else(|| {
+            let period = Span::from_ns(period);
+            self.not_enough(format!(
+                "not even a whole CPU, given anew every {period}, serves its tasks in time; give it a shorter period \
+                 or less to do"
+            ))
+        })?;
+        Ok(Interface { period, budget })
+    }
+
+    /// A budget is given: the longest period.
+    fn longest_period(&mut self, budget: u64) -> Result<Interface, SizeError> {
+        let found = longest(&self.search, self.guarantee, self.neighbours.as_mut(), budget);
+        let period = found.map_err(|limit| self.limit(limit))?.ok_or_else(|| {
+            let budget = Span::from_ns(budget);
+            self.not_enough(format!(
+                "no period is short enough for its budget {budget} to serve its tasks in time; give it a larger budget"
+            ))
+        })?;
+        Ok(Interface { period, budget })
+    }
+
+    /// Neither is given: the period of the least bandwidth, with the least budget that is known for it.
+    fn least_bandwidth(&mut self) -> Result<Interface, SizeError> {
+        let found = best(&self.search).map_err(|limit| self.limit(limit))?;
+        let Some(Interface { period, budget }) = found else {
+            let why = "not even a whole CPU serves its tasks in time; give it less to do, or smaller costs";
+            return Err(self.not_enough(why.to_owned()));
+        };
+        let early = self.early_budget(period).transpose().map_err(|limit| self.limit(limit))?.flatten();
+        Ok(Interface { period, budget: early.map_or(budget, |early| early.min(budget)) })
+    }
+
+    /// The least budget for a period if budgets come early; `None` if they do not.
+    fn early_budget(&mut self, period: u64) -> Option<Result<Option<u64>, Limit>> {
+        let (search, neighbours) = (&self.search, self.neighbours.as_mut()?);
+        let by = |guarantee: Guarantee| least(search, guarantee, period);
+        Some(neighbours.least(search, (self.guarantee)(period), period, by))
+    }
+
+    fn limit(&self, limit: Limit) -> SizeError {
+        SizeError::Limit { component: self.name.to_owned(), limit }
+    }
+
+    fn not_enough(&self, why: String) -> SizeError {
+        SizeError::NotEnough { component: self.name.to_owned(), why }
+    }
 }
 
 /// The least budget for a period.

@@ -8,4 +8,4 @@ pub(crate) use apply::{
     Tasks, TestResult, edp, mpr, on_several, overload, prm, report, responses, supply_of, to_deadline,
 };
 pub(crate) use cbs::{cbs, withdraw_share};
-pub(crate) use tree::{Enforced, Tree, above};
+pub(crate) use tree::{Enforced, Tree, above, unit_with};

@@ -502,7 +502,8 @@ impl Tree {
     }
 }
 
-fn unit_with(view: &View, task: TaskId) -> Option<&Unit> {
+/// The unit of a task.
+pub(crate) fn unit_with(view: &View, task: TaskId) -> Option<&Unit> {
     view.units.iter().find(|unit| unit.tasks.iter().any(|own| own.id == task))
 }
 

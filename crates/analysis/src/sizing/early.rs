@@ -16,13 +16,14 @@ use takt_model::{Auto, Component, ComponentId, NodeId, ServerRule, Span, System}
 use crate::carried::ChainBounds;
 use crate::catalogue::TestId;
 use crate::check::proof;
-use crate::components::{Enforced, Tree};
+use crate::components::Tree;
 use crate::compositional::around::given;
 use crate::compositional::rules::{bounded, on_time};
 use crate::compositional::{Guarantee, Limit, QUANTUM, Search};
 use crate::report::TestReport;
-use crate::scope::View;
 use crate::verdict::Answer;
+
+use super::view_of;
 
 /// Waits that one search from below tries before it takes the budget that `prm` proves.
 const WAITS_MAX: u32 = 100;
@@ -49,10 +50,8 @@ impl Neighbours {
         component.period = Auto::Value(Span::from_ns(period));
         component.budget = Auto::Value(Span::from_ns(budget));
         let node = component.node;
-        let spec = &self.system.nodes[node.index()];
         let tree = Tree::new(&self.system);
-        let mut view = View::new(&tree.system, node, spec.strategy, spec.name.clone()).ok()?;
-        tree.add_components(&mut view, node, Enforced::default());
+        let view = view_of(&tree, node).ok()?;
         let server = *tree.servers(self.id).first()?;
         let end = ChainBounds::holistic(&tree.system, &view.units).end(server)?;
         // The part of the budget that costs take comes late too.
