@@ -19,7 +19,7 @@ use super::live::{undecided, uninterrupted};
 use super::window::{SHRINK, WINDOW_MIN, cpus, rest, window};
 use super::{Comparison, Context, Drawn, Failure, Findings, Row, Variant, figure, seed_of};
 use crate::failure::Status;
-use run::{DeadlineCounts, RatePair, remote_plan, run_live, run_simulated};
+use run::{DeadlineCounts, LiveWindow, RatePair, remote_plan, run_simulated};
 
 /// Latencies in ms of the application.
 const LATENCIES: [u64; 5] = [0, 1, 5, 10, 20];
@@ -159,9 +159,9 @@ impl Network {
                     if context.stopped() {
                         return Ok(());
                     }
-                    let remote = remote_plan(*region, *variant, window_latency(latency), true, true)?;
-                    let seed = seed_of(context.seed, *region);
-                    let run = run_live(&link, &remote, window_latency(latency), cpus, window, seed)?;
+                    let (delay, seed) = (window_latency(latency), seed_of(context.seed, *region));
+                    let remote = &remote_plan(*region, *variant, delay, true, true)?;
+                    let run = LiveWindow { link: &link, remote, latency: delay, cpus, duration: window, seed }.run()?;
                     *into = Some(run.met);
                     self.delays[latency].merge(&run.delays);
                     (self.late, self.lost) = (self.late + run.late, self.lost + run.lost);

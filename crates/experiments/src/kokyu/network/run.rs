@@ -259,80 +259,78 @@ pub(super) struct LiveRun {
     pub(super) lost: u64,
 }
 
-/// Runs a window of the application on one node, and sends the results of its jobs to another node.
-/// Repeats it if the nodes knew each other too late.
-pub(super) fn run_live(
-    link: &Link,
-    remote: &RemotePlan,
-    latency: Span,
-    cpus: [u32; 2],
-    duration: Span,
-    seed: u64,
-) -> Result<LiveRun, Failure> {
-    for _ in 0..ATTEMPTS_MAX {
-        if let Some(run) = try_live(link, remote, latency, cpus, duration, seed)? {
-            return Ok(run);
-        }
-        rest(duration);
-    }
-    Err(Failure::cannot(format_args!(
-        "two nodes did not know each other in time in {ATTEMPTS_MAX} windows: the machine is too busy"
-    )))
+/// A window of the application on one node, which sends the results of its jobs to another node.
+pub(super) struct LiveWindow<'a> {
+    pub(super) link: &'a Link,
+    pub(super) remote: &'a RemotePlan,
+    pub(super) latency: Span,
+    pub(super) cpus: [u32; 2],
+    pub(super) duration: Span,
+    pub(super) seed: u64,
 }
 
-fn try_live(
-    link: &Link,
-    remote: &RemotePlan,
-    latency: Span,
-    cpus: [u32; 2],
-    duration: Span,
-    seed: u64,
-) -> Result<Option<LiveRun>, Failure> {
-    let _delay = link.delay(latency, cpus[1])?;
-    let receiver = Receiver::start(link)?;
-    let channel = Channel::new(Options::default());
-    let after = |task: TaskId| -> AfterJob {
-        let supplier = channel.supplier(task.0);
-        let Some(deadline) = remote.deadline(task) else { return Box::new(|_| ()) };
-        Box::new(move |job| {
-            let sent_ns = clock::monotonic_ns();
-            let left = job.arrival().saturating_add(deadline).saturating_since(job.now());
-            if !left.is_zero() {
-                let job = JobKey { task, number: job.number() };
-                let result = ResultMessage { job, sent_ns, deadline_ns: sent_ns.saturating_add(left.as_ns()) };
-                // An event without room never arrives. It counts as missed.
-                let _ = supplier.push_for(COMPLETION, &result.to_bytes(), left);
+impl LiveWindow<'_> {
+    /// Repeats it if the nodes knew each other too late.
+    pub(super) fn run(&self) -> Result<LiveRun, Failure> {
+        for _ in 0..ATTEMPTS_MAX {
+            if let Some(run) = self.attempt()? {
+                return Ok(run);
             }
-        })
-    };
-    let late = Cell::new(false);
-    let began = |dispatching: &Dispatching| {
-        let (end, here, to) = link.sender();
-        let node = Node::new(1).with(Level::new("ends", here).peer(to).sends(Pattern::kind(COMPLETION)).on_cpu(0));
-        let connected = connect(end, &channel, &node, dispatching);
-        late.set(dispatching.now() > Time::ZERO.saturating_add(Span::from_ns(CONNECTED_BY.as_ns() / SHRINK)));
-        connected
-    };
-    let mut completions = Completions::default();
-    // The other node and the link may pause too, so both CPUs are watched. Here completions of jobs
-    // release the operations that process readings, since the channel's events are for the other
-    // node.
-    let subscriptions = Subscriptions::new();
-    let window = Window {
-        plan: &remote.plan,
-        law: None,
-        duration,
-        seed,
-        recorded: false,
-        subscriptions: &subscriptions,
-        watched: &cpus,
-    };
-    let WindowRun { pauses, lost, .. } = window.run(&mut completions, after, began)?;
-    clock::pause(latency.saturating_add(DRAIN));
-    let received = receiver.stop()?;
-    let end = Time::ZERO.saturating_add(duration);
-    let met = completions.count(remote, end, &pauses, |job, _, _| received.in_time.contains(&job));
-    Ok((!late.get()).then_some(LiveRun { met, delays: received.delays, late: received.late, lost }))
+            rest(self.duration);
+        }
+        Err(Failure::cannot(format_args!(
+            "two nodes did not know each other in time in {ATTEMPTS_MAX} windows: the machine is too busy"
+        )))
+    }
+
+    fn attempt(&self) -> Result<Option<LiveRun>, Failure> {
+        let LiveWindow { link, remote, latency, cpus, duration, seed } = *self;
+        let _delay = link.delay(latency, cpus[1])?;
+        let receiver = Receiver::start(link)?;
+        let channel = Channel::new(Options::default());
+        let after = |task: TaskId| -> AfterJob {
+            let supplier = channel.supplier(task.0);
+            let Some(deadline) = remote.deadline(task) else { return Box::new(|_| ()) };
+            Box::new(move |job| {
+                let sent_ns = clock::monotonic_ns();
+                let left = job.arrival().saturating_add(deadline).saturating_since(job.now());
+                if !left.is_zero() {
+                    let job = JobKey { task, number: job.number() };
+                    let result = ResultMessage { job, sent_ns, deadline_ns: sent_ns.saturating_add(left.as_ns()) };
+                    // An event without room never arrives. It counts as missed.
+                    let _ = supplier.push_for(COMPLETION, &result.to_bytes(), left);
+                }
+            })
+        };
+        let late = Cell::new(false);
+        let began = |dispatching: &Dispatching| {
+            let (end, here, to) = link.sender();
+            let node = Node::new(1).with(Level::new("ends", here).peer(to).sends(Pattern::kind(COMPLETION)).on_cpu(0));
+            let connected = connect(end, &channel, &node, dispatching);
+            late.set(dispatching.now() > Time::ZERO.saturating_add(Span::from_ns(CONNECTED_BY.as_ns() / SHRINK)));
+            connected
+        };
+        let mut completions = Completions::default();
+        // The other node and the link may pause too, so both CPUs are watched. Here completions of jobs
+        // release the operations that process readings, since the channel's events are for the other
+        // node.
+        let subscriptions = Subscriptions::new();
+        let window = Window {
+            plan: &remote.plan,
+            law: None,
+            duration,
+            seed,
+            recorded: false,
+            subscriptions: &subscriptions,
+            watched: &cpus,
+        };
+        let WindowRun { pauses, lost, .. } = window.run(&mut completions, after, began)?;
+        clock::pause(latency.saturating_add(DRAIN));
+        let received = receiver.stop()?;
+        let end = Time::ZERO.saturating_add(duration);
+        let met = completions.count(remote, end, &pauses, |job, _, _| received.in_time.contains(&job));
+        Ok((!late.get()).then_some(LiveRun { met, delays: received.delays, late: received.late, lost }))
+    }
 }
 
 #[cfg(test)]
