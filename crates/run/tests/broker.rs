@@ -73,6 +73,14 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("{what}: not within a minute");
 }
 
+/// A broker, and a program that it answers.
+fn answering(path: &Path) -> (Running, DeadlineSender) {
+    let broker = Running::start(BrokerSpec::new(path));
+    let sender = DeadlineSender::open(path).unwrap();
+    until("the broker answers", || sender.route() == Route::Broker);
+    (broker, sender)
+}
+
 /// A socket with deadlines that has joined the broker.
 fn joined(sender: &DeadlineSender, socket: &impl AsFd, deadline: Span) -> DeadlineSocket {
     let socket = sender.socket(socket, deadline).unwrap();
@@ -92,6 +100,23 @@ fn sender_to(receiver: &UdpSocket) -> UdpSocket {
     socket
 }
 
+/// Reads a stream to its end.
+fn read_all(mut peer: TcpStream) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        peer.read_to_end(&mut bytes).unwrap();
+        bytes
+    })
+}
+
+/// A client without the library. Its socket 0 joins the broker.
+fn client_with(path: &Path, socket: &impl AsFd) -> Connection {
+    let client = Connection::connect(path).unwrap();
+    assert_eq!(client.send([&Request::Hello { version: VERSION }.head(), b""], None), Sent::Yes);
+    assert_eq!(client.send([&Request::Join { socket: 0 }.head(), b""], Some(socket.as_fd())), Sent::Yes);
+    client
+}
+
 fn received(socket: &UdpSocket) -> Vec<u8> {
     let mut bytes = vec![0; 65_536];
     let length = socket.recv(&mut bytes).unwrap();
@@ -102,9 +127,7 @@ fn received(socket: &UdpSocket) -> Vec<u8> {
 #[test]
 fn datagrams_go_through_the_broker_and_their_fate_is_told() {
     let path = path("datagrams");
-    let broker = Running::start(BrokerSpec::new(&path));
-    let sender = DeadlineSender::open(&path).unwrap();
-    until("the broker answers", || sender.route() == Route::Broker);
+    let (broker, sender) = answering(&path);
     let (receiver, other) = (receiver(), receiver());
     let udp = sender_to(&receiver);
     let socket = joined(&sender, &udp, Span::from_s(60));
@@ -171,8 +194,6 @@ fn order_on_the_line(order: Order) -> Option<Vec<u8>> {
         let spec = BrokerSpec { order, rate, priority: Some(6), ..BrokerSpec::new(&path) };
         let broker = Running::start(spec);
         let sender = DeadlineSender::open(&path).unwrap();
-        let udp = UdpSocket::bind((cable.left().address(), 0)).unwrap();
-        udp.connect(receiver.local_addr().unwrap()).unwrap();
         until("the broker answers", || sender.route() == Route::Broker);
         // Each socket has one message waiting: a stream of messages keeps its own order.
         let sockets: Vec<_> = (0..MESSAGES)
@@ -337,11 +358,8 @@ fn connection() -> (TcpStream, TcpStream) {
 
 #[test]
 fn a_socket_that_leaves_keeps_its_bytes_in_order_and_its_number() {
-    let path = path("leaves");
-    let broker = Running::start(BrokerSpec::new(&path));
-    let sender = DeadlineSender::open(&path).unwrap();
-    until("the broker answers", || sender.route() == Route::Broker);
-    let (tcp, mut peer) = connection();
+    let (broker, sender) = answering(&path("leaves"));
+    let (tcp, peer) = connection();
     let stream = joined(&sender, &tcp, Span::from_s(60));
     fill(&stream);
     let queued = stream.counts().queued;
@@ -357,11 +375,7 @@ fn a_socket_that_leaves_keeps_its_bytes_in_order_and_its_number() {
         assert_eq!(received(&receiver), b"other");
         assert_eq!(socket.leave(), 0);
     }
-    let reader = std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        peer.read_to_end(&mut bytes).unwrap();
-        bytes
-    });
+    let reader = read_all(peer);
     until("all bytes have left", || stream.leave() == 0);
     assert_eq!(stream.send(b"x"), Err(SendError::Refused(9)), "it is the program's own");
     (&tcp).write_all(b"end").unwrap();
@@ -376,12 +390,9 @@ fn a_socket_that_leaves_keeps_its_bytes_in_order_and_its_number() {
 #[test]
 fn a_broker_that_ends_in_order_loses_no_datagram_and_doubles_no_byte() {
     const PACE: Span = Span::from_us(200);
-    let path = path("order");
-    let broker = Running::start(BrokerSpec::new(&path));
-    let sender = DeadlineSender::open(&path).unwrap();
-    until("the broker answers", || sender.route() == Route::Broker);
+    let (broker, sender) = answering(&path("order"));
     // Bytes that cannot leave keep the broker for a second after its end.
-    let (tcp, mut peer) = connection();
+    let (tcp, peer) = connection();
     let stream = joined(&sender, &tcp, Span::from_s(60));
     fill(&stream);
     let streamed = stream.counts().queued * 65_536;
@@ -421,15 +432,11 @@ fn a_broker_that_ends_in_order_loses_no_datagram_and_doubles_no_byte() {
     reader.join().unwrap();
     assert_eq!(came.load(Ordering::Acquire), sent, "{counts:?}, {stats:?}");
     assert_eq!((counts.lost, counts.queued + counts.plain), (0, sent as u64));
-    let reader = std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        peer.read_to_end(&mut bytes).unwrap();
-        bytes.len() as u64
-    });
+    let reader = read_all(peer);
     until("all bytes have left", || stream.leave() == 0);
     drop(stream);
     drop(tcp);
-    assert_eq!(reader.join().unwrap(), streamed);
+    assert_eq!(reader.join().unwrap().len() as u64, streamed);
 }
 
 #[test]
@@ -475,9 +482,7 @@ fn a_client_that_the_broker_ends_sends_the_rest_of_its_streams_itself() {
     let (tcp, mut peer) = connection();
     let outgoing = Outgoing::new(tcp.try_clone().unwrap().into()).unwrap();
     let base = outgoing.taken().unwrap();
-    let client = Connection::connect(&path).unwrap();
-    assert_eq!(client.send([&Request::Hello { version: VERSION }.head(), b""], None), Sent::Yes);
-    assert_eq!(client.send([&Request::Join { socket: 0 }.head(), b""], Some(tcp.as_fd())), Sent::Yes);
+    let client = client_with(&path, &tcp);
     // More messages than a socket may have there.
     let bytes = vec![7; MESSAGE_MAX];
     let send = Request::Send { socket: 0, deadline: takt_model::Time::MAX, to: None, bytes: &bytes }.head();
@@ -498,10 +503,7 @@ fn a_client_that_the_broker_ends_sends_the_rest_of_its_streams_itself() {
 
 #[test]
 fn a_peer_that_reads_nothing_delays_nobody_else() {
-    let path = path("blocked");
-    let broker = Running::start(BrokerSpec::new(&path));
-    let sender = DeadlineSender::open(&path).unwrap();
-    until("the broker answers", || sender.route() == Route::Broker);
+    let (broker, sender) = answering(&path("blocked"));
     let (tcp, peer) = connection();
     let stream = joined(&sender, &tcp, Span::ZERO);
     fill(&stream);
@@ -523,10 +525,7 @@ fn a_peer_that_reads_nothing_delays_nobody_else() {
 
 #[test]
 fn a_program_that_does_not_wait_polls_for_room() {
-    let path = path("room");
-    let broker = Running::start(BrokerSpec::new(&path));
-    let sender = DeadlineSender::open(&path).unwrap();
-    until("the broker answers", || sender.route() == Route::Broker);
+    let (broker, sender) = answering(&path("room"));
     let (tcp, mut peer) = connection();
     tcp.set_nonblocking(true).unwrap();
     let stream = joined(&sender, &tcp, Span::from_s(60));
@@ -564,17 +563,13 @@ fn a_program_that_does_not_wait_polls_for_room() {
     until("the end of the broker is told", || has_room(Span::from_ms(1)));
     // Bytes that the broker left keep the stream full.
     until("the kernel is full", || !is_taken() && !has_room(Span::from_ms(20)));
-    let reader = std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        peer.read_to_end(&mut bytes).unwrap();
-        bytes.len()
-    });
+    let reader = read_all(peer);
     until("room in the kernel is told", || has_room(Span::from_ms(1)) && is_taken());
     until("all bytes have left", || stream.leave() == 0);
     assert!(has_room(Span::ZERO), "a socket that has left never waits");
     drop(stream);
     drop(tcp);
-    assert_eq!(read + reader.join().unwrap(), sent);
+    assert_eq!(read + reader.join().unwrap().len(), sent);
 }
 
 #[test]
@@ -632,15 +627,9 @@ fn messages_of_a_program_that_has_ended_are_sent() {
     let receiver = receiver();
     let udp = sender_to(&receiver);
     {
-        let client = Connection::connect(&path).unwrap();
+        let client = client_with(&path, &udp);
         let send = Request::Send { socket: 0, deadline: takt_model::Time::MAX, to: None, bytes: b"" }.head();
-        for (parts, descriptor) in [
-            ([&Request::Hello { version: VERSION }.head()[..], b""], None),
-            ([&Request::Join { socket: 0 }.head()[..], b""], Some(udp.as_fd())),
-            ([&send[..], b"last words"], None),
-        ] {
-            assert_eq!(client.send(parts, descriptor), Sent::Yes);
-        }
+        assert_eq!(client.send([&send, b"last words"], None), Sent::Yes);
     }
     drop(udp);
     assert_eq!(received(&receiver), b"last words");
@@ -656,10 +645,8 @@ fn a_client_that_reads_late_is_told_what_was_sent() {
     // A broker that cannot answer reads no more requests.
     receiver.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
     let udp = sender_to(&receiver);
-    let client = Connection::connect(&path).unwrap();
+    let client = client_with(&path, &udp);
     let hello = Request::Hello { version: VERSION }.head();
-    assert_eq!(client.send([&hello, b""], None), Sent::Yes);
-    assert_eq!(client.send([&Request::Join { socket: 0 }.head(), b""], Some(udp.as_fd())), Sent::Yes);
     let send = Request::Send { socket: 0, deadline: takt_model::Time::MAX, to: None, bytes: b"x" }.head();
     let mut sent = 0;
     while sent < 100_000 {
