@@ -14,7 +14,7 @@ use takt_linux::process::KillOnDrop;
 use takt_log::{Event, JobKey, Reader};
 use takt_model::{Span, Time};
 
-use crate::command::{TAKT, alone, read_by_every_verb, takt};
+use crate::command::{TAKT, alone, eventually_or, read_by_every_verb, succeeds, takt, unless_refused};
 use crate::instants::{Instants, kills};
 
 mod command;
@@ -140,20 +140,14 @@ fn measured(answer: &Value, back_end: &str, live: &Schedule) -> (Span, Span) {
 /// Runs a golden system under a back end until a run agrees with the simulation. `false`: it may not run here.
 fn agrees(folder: &Path, name: &str, back_end: &str) -> bool {
     let file = format!("{GOLDEN}/{name}.toml");
-    let (status, _, error) = takt(folder, &["sim", &file, "--for", DURATION, "-o", "sim.takt"]);
-    assert_eq!(status, 0, "{error}");
+    succeeds(folder, &["sim", &file, "--for", DURATION, "-o", "sim.takt"]);
     let several_cpus = name == "wide";
     let simulated = Schedule::read(&folder.join("sim.takt"), several_cpus);
     assert!(!simulated.cpus.is_empty() && !simulated.servers.is_empty());
     let mut differences = Vec::new();
     for _ in 0..ATTEMPTS {
         let run = ["run", &file, "--for", DURATION, "--backend", back_end, "-o", "live.takt", "--json"];
-        let (status, out, error) = takt(folder, &run);
-        if status == 3 {
-            println!("skipped: {back_end}: {error}");
-            return false;
-        }
-        assert_eq!(status, 0, "{name} under {back_end}: {error}");
+        let Some((out, _)) = unless_refused(folder, &run) else { return false };
         let answer: Value = serde_json::from_str(&out).expect("JSON");
         assert_eq!(answer["back_end"], back_end);
         if back_end == "deadline" && answer["recorded"].is_null() {
@@ -206,11 +200,8 @@ fn the_log_of_the_deadline_back_end_is_read_by_every_verb() {
     let folder = folder.path();
     let file = format!("{GOLDEN}/throttled.toml");
     let run = ["run", &file, "--for", "200ms", "--backend", "deadline", "-o", "live.takt"];
-    let (status, out, error) = takt(folder, &run);
-    if status == 3 {
-        return println!("skipped: {error}");
-    }
-    assert!(status == 0 && out.contains("SCHED_DEADLINE runtime 12ms, deadline 40ms, period 40ms"), "{out}{error}");
+    let Some((out, error)) = unless_refused(folder, &run) else { return };
+    assert!(out.contains("SCHED_DEADLINE runtime 12ms, deadline 40ms, period 40ms"), "{out}{error}");
     assert!(error.contains("gives component \"long\" 12ms in each 40ms"), "{error}");
     assert!(error.contains("replenishments are computed") || error.contains("so is all that servers do"), "{error}");
     read_by_every_verb(folder);
@@ -226,13 +217,8 @@ fn a_budget_that_holds_no_costs_is_warned_of() {
     let warned = |text: &str, back_end: &str| {
         fs::write(folder.path().join("lean.toml"), text).expect("a file");
         let run = ["run", "lean.toml", "--for", "50ms", "--backend", back_end];
-        let (status, _, error) = takt(folder.path(), &run);
-        if status == 3 {
-            println!("skipped: {error}");
-            return None;
-        }
-        assert_eq!(status, 0, "{error}");
-        Some(error.contains("the \"auto\" budget of component \"lean\" is the least for its tasks alone"))
+        let warning = "the \"auto\" budget of component \"lean\" is the least for its tasks alone";
+        unless_refused(folder.path(), &run).map(|(_, error)| error.contains(warning))
     };
     assert!(warned(text, "deadline").is_none_or(|warned| warned));
     assert!(warned(text, "manager").is_none_or(|warned| !warned), "its costs are printed after the run");
@@ -281,12 +267,10 @@ fn a_back_end_that_cannot_enforce_all_of_a_node_refuses() {
         assert!(all.iter().all(|part| error.contains(part)), "{error}");
         // Each CPU has its manager, and SCHED_DEADLINE has all CPUs.
         fs::write(folder.join("chain.toml"), apart).expect("a file");
-        let (status, out, error) = takt(folder, &["run", "chain.toml", "--for", "50ms", "--json"]);
-        if status == 3 {
-            return println!("skipped: {error}");
-        }
+        let run = ["run", "chain.toml", "--for", "50ms", "--json"];
+        let Some((out, error)) = unless_refused(folder, &run) else { return };
         let answer: Value = serde_json::from_str(&out).expect("JSON");
-        assert!(status == 0 && answer["back_end"] == "deadline", "{out}{error}");
+        assert_eq!(answer["back_end"], "deadline", "{out}{error}");
         assert!(
             error.contains("back end \"deadline\" was chosen: manager cannot run it (task \"other\": it follows"),
             "{error}"
@@ -324,11 +308,7 @@ fn a_greedy_thread_of_the_deadline_back_end_takes_no_more_than_its_budget_and_a_
         }
         fs::write(folder.join("greedy.toml"), text).expect("a file");
         let run = ["run", "greedy.toml", "--for", "300ms", "--backend", "deadline", "-o", "greedy.takt", "--json"];
-        let (status, out, error) = takt(folder, &run);
-        if status == 3 {
-            return println!("skipped: {error}");
-        }
-        assert_eq!(status, 0, "{error}");
+        let Some((out, _)) = unless_refused(folder, &run) else { return };
         let answer: Value = serde_json::from_str(&out).expect("JSON");
         if answer["recorded"].is_null() {
             return println!("skipped: the kernel is not recorded, so nothing is known of servers");
@@ -361,10 +341,9 @@ fn a_killed_run_of_the_deadline_back_end_leaves_no_reservation() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     let file = format!("{GOLDEN}/throttled.toml");
-    let run = ["run", &file, "--backend", "deadline", "--for", "50ms"];
-    let (status, _, error) = takt(folder, &run);
-    if status == 3 {
-        return println!("skipped: {error}");
+    let short = ["run", &file, "--backend", "deadline", "--for", "50ms"];
+    if unless_refused(folder, &short).is_none() {
+        return;
     }
     // The kernel may still have to take back the bandwidth of the run above.
     let before = loop {
@@ -384,14 +363,11 @@ fn a_killed_run_of_the_deadline_back_end_leaves_no_reservation() {
         takt_linux::clock::pause(instants.below_ms(400));
         takt_linux::process::signal(&mut run.0, signal);
         let _ = run.0.wait();
-        let (status, _, error) = takt(folder, &["run", &file, "--backend", "deadline", "--for", "50ms"]);
-        assert_eq!(status, 0, "after signal {signal}: {error}");
+        println!("after signal {signal}");
+        succeeds(folder, &short);
     }
-    let is_as_before = || machine::booked() <= before.0 && machine::one_domain() == before.1;
-    let mut looks = 0;
-    while !is_as_before() && looks < 3000 {
-        looks += 1;
-        takt_linux::clock::pause(Span::from_ms(10));
-    }
-    assert!(is_as_before(), "{before:?} before, now {:?}", (machine::booked(), machine::one_domain()));
+    eventually_or(
+        || machine::booked() <= before.0 && machine::one_domain() == before.1,
+        || format!("{before:?} before, now {:?}", (machine::booked(), machine::one_domain())),
+    );
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use takt_linux::process::KillOnDrop;
 use takt_model::Span;
 
-use crate::command::{TAKT, read_by_every_verb, takt};
+use crate::command::{TAKT, eventually, read_by_every_verb, succeeds, takt};
 use crate::instants::{Instants, kills};
 
 mod command;
@@ -63,20 +63,18 @@ fn the_log_of_a_live_hierarchy_is_read_by_every_verb() {
     fs::write(folder.join("domains.toml"), DOMAINS).expect("a file");
     let options = options(folder);
     let run = [&["run", "domains.toml", "--for", "200ms", "-o", "live.takt"], options].concat();
-    let (status, out, error) = takt(folder, &run);
-    assert_eq!(status, 0, "{error}");
+    let (out, _) = succeeds(folder, &run);
     let charged = out.contains("check charges this with costs");
     assert!(out.contains("manager of cpu") && charged == options.is_empty(), "{out}");
-    let (status, out, error) = takt(folder, &[&run[..], &["--json"]].concat());
-    assert_eq!(status, 0, "{error}");
+    let (out, _) = succeeds(folder, &[&run[..], &["--json"]].concat());
     let answer: serde_json::Value = serde_json::from_str(&out).expect("JSON");
     let manager = &answer["managers"][0];
     assert!(manager["decisions"].as_u64() > Some(0) && manager["cost_ns"]["p99"].is_u64(), "{manager}");
     assert_eq!(answer["servers"].as_array().map(Vec::len), Some(2), "{out}");
-    assert_eq!(takt(folder, &["sim", "domains.toml", "--for", "200ms", "-o", "sim.takt"]).0, 0);
+    succeeds(folder, &["sim", "domains.toml", "--for", "200ms", "-o", "sim.takt"]);
     read_by_every_verb(folder);
-    let (status, out, _) = takt(folder, &["stats", "live.takt"]);
-    assert!(status == 0 && out.contains("wcps") && out.contains("deferrable"), "{out}");
+    let (out, _) = succeeds(folder, &["stats", "live.takt"]);
+    assert!(out.contains("wcps") && out.contains("deferrable"), "{out}");
     // What was measured is charged: a file with these costs is checked with them.
     let charged = DOMAINS.replace(
         "strategy = \"rm\"\n[[component]]\nname = \"high\"",
@@ -99,8 +97,7 @@ fn components_that_pass_check_with_measured_costs_are_not_late_by_their_load() {
         return println!("skipped: without the privilege no costs are printed");
     }
     for _ in 0..10 {
-        let (status, out, error) = takt(folder, &["run", "domains.toml", "--for", "200ms"]);
-        assert_eq!(status, 0, "{error}");
+        let (out, _) = succeeds(folder, &["run", "domains.toml", "--for", "200ms"]);
         let costs = out.lines().find_map(|line| line.strip_prefix("check charges this with ")).expect("costs");
         let head = "strategy = \"rm\"\n[[component]]\nname = \"high\"";
         let charged = DOMAINS
@@ -117,8 +114,7 @@ fn components_that_pass_check_with_measured_costs_are_not_late_by_their_load() {
         assert_eq!(status, 0, "{charged}: {sized}{error}");
         let (status, checked, error) = takt(folder, &["check", "sized.toml"]);
         assert_eq!(status, 0, "{sized}: {checked}{error}");
-        let (status, out, error) = takt(folder, &["run", "sized.toml", "--for", "600ms", "--json"]);
-        assert_eq!(status, 0, "{error}");
+        let (out, _) = succeeds(folder, &["run", "sized.toml", "--for", "600ms", "--json"]);
         let answer: serde_json::Value = serde_json::from_str(&out).expect("JSON");
         let tasks = answer["tasks"].as_array().expect("tasks");
         assert!(tasks.len() == 2 && tasks.iter().all(|task| task["completed"].as_u64() > Some(0)), "{out}");
@@ -156,15 +152,9 @@ fn a_killed_run_leaves_nothing_at_any_instant() {
         takt_linux::clock::pause(delay);
         takt_linux::process::signal(&mut run.0, signal);
         let _ = run.0.wait();
-        let mut looks = 0;
-        while anyone_in(&folder) && looks < 1000 {
-            looks += 1;
-            takt_linux::clock::pause(Span::from_ms(10));
-        }
-        assert!(!anyone_in(&folder), "after a kill {delay} later");
+        eventually(&format!("nothing is left of a kill {delay} later"), || !anyone_in(&folder));
     }
-    let (status, _, error) = takt(&folder, &[&["run", "domains.toml", "--for", "100ms"], options].concat());
-    assert_eq!(status, 0, "{error}");
+    succeeds(&folder, &[&["run", "domains.toml", "--for", "100ms"], options].concat());
 }
 
 const BASE: &str = r#"
@@ -291,8 +281,7 @@ fn components_join_and_leave_a_run_by_its_socket() {
     while admit(&["--change", "own", "--budget", "7ms"]).0 == 1 {
         looks += 1;
         if looks > 100 {
-            println!("skipped: decisions cost too much on this machine now");
-            return;
+            return println!("skipped: decisions cost too much on this machine now");
         }
         takt_linux::clock::pause(Span::from_ms(50));
     }
@@ -306,8 +295,7 @@ fn components_join_and_leave_a_run_by_its_socket() {
         assert!(*status <= 1 && out.contains("admitted"), "{out}{error}");
     }
     if both.iter().any(|(status, ..)| *status == 1) {
-        println!("skipped: decisions cost too much on this machine now");
-        return;
+        return println!("skipped: decisions cost too much on this machine now");
     }
     if enforced && locked > 0 {
         let now = locked_kib(run.0.id());
@@ -317,8 +305,7 @@ fn components_join_and_leave_a_run_by_its_socket() {
     assert!(status == 2 && error.contains("camera"), "{error}");
     let (status, out, error) = admit(&["--change", "camera", "--budget", "5ms", "--json", "-o", "now.toml"]);
     if status == 1 {
-        println!("skipped: decisions cost too much on this machine now");
-        return;
+        return println!("skipped: decisions cost too much on this machine now");
     }
     assert_eq!(status, 0, "{error}");
     let answer: serde_json::Value = serde_json::from_str(&out).expect("JSON");
@@ -334,14 +321,12 @@ fn components_join_and_leave_a_run_by_its_socket() {
     let stop = Command::new("kill").arg(run.0.id().to_string()).status().expect("kill starts");
     assert!(stop.success() && run.0.wait().expect("it ends").success());
     assert!(!folder.join("takt.sock").exists());
-    let (status, out, error) = takt(folder, &["stats", "base.takt"]);
-    assert_eq!(status, 0, "{error}");
+    let (out, _) = succeeds(folder, &["stats", "base.takt"]);
     for name in ["camera", "radar", "task of camera", "task of radar"] {
         assert!(out.contains(name), "{out}");
     }
     for verb in [&["chart", "base.takt"][..], &["report", "base.takt", "-o", "base.html"]] {
-        let (status, _, error) = takt(folder, verb);
-        assert_eq!(status, 0, "{verb:?}: {error}");
+        succeeds(folder, verb);
     }
 }
 
@@ -361,11 +346,6 @@ fn a_run_that_is_killed_during_a_join_leaves_nothing() {
         let _ = run.0.wait();
         let asked = client.0.wait().expect("it ends").code();
         assert!(matches!(asked, Some(0 | 1 | 3 | 4)), "{asked:?}");
-        let mut looks = 0;
-        while anyone_in(&folder) && looks < 1000 {
-            looks += 1;
-            takt_linux::clock::pause(Span::from_ms(10));
-        }
-        assert!(!anyone_in(&folder), "after a kill {delay_ms} ms later");
+        eventually(&format!("nothing is left of a kill {delay_ms} ms later"), || !anyone_in(&folder));
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use takt_linux::{clock, foreign, tracing};
 use takt_model::{Span, Threads};
 
-use crate::command::{TAKT, alone, takt};
+use crate::command::{TAKT, alone, eventually, eventually_or, succeeds, takt, unless_refused};
 use crate::instants::{Instants, kills};
 
 mod command;
@@ -122,12 +122,7 @@ fn system(threads: &str, rule: &str) -> String {
 /// Runs the guest beside a task. `None`: it may not run here.
 fn run(folder: &Path, guest: &Guest, rule: &str, time: &str) -> Option<Value> {
     fs::write(folder.join("guest.toml"), system(&guest.name(), rule)).expect("a file");
-    let (status, out, error) = takt(folder, &["run", "guest.toml", "--for", time, "-o", "guest.takt", "--json"]);
-    if status == 3 {
-        println!("skipped: {error}");
-        return None;
-    }
-    assert_eq!(status, 0, "{error}");
+    let (out, _) = unless_refused(folder, &["run", "guest.toml", "--for", time, "-o", "guest.takt", "--json"])?;
     Some(serde_json::from_str(&out).expect("JSON"))
 }
 
@@ -211,8 +206,7 @@ fn a_modest_group_is_idle_in_between() {
     }
     for verb in [&["stats", "guest.takt"][..], &["chart", "guest.takt"], &["report", "guest.takt", "-o", "guest.html"]]
     {
-        let (status, _, error) = takt(folder.path(), verb);
-        assert_eq!(status, 0, "{verb:?}: {error}");
+        succeeds(folder.path(), verb);
     }
 }
 
@@ -238,21 +232,15 @@ fn a_killed_takt_leaves_no_thread_frozen() {
         }
         takt_linux::process::signal(&mut run, signal);
         let _ = run.wait();
-        let mut looks = 0;
-        while (!guest.held().is_empty() || guest.group_of_takt()) && looks < 500 {
-            looks += 1;
-            clock::pause(Span::from_ms(10));
-        }
-        assert_eq!(guest.held(), Vec::<String>::new(), "kill {at}: signal {signal}");
-        assert!(!guest.group_of_takt(), "kill {at}: signal {signal}: takt's group is still there");
+        let kill = format!("kill {at}: signal {signal}");
+        eventually_or(
+            || guest.held().is_empty() && !guest.group_of_takt(),
+            || format!("{kill}: {:?} held; takt's group is still there: {}", guest.held(), guest.group_of_takt()),
+        );
         // They run: nobody left them frozen.
         let used = || guest.processes().into_iter().filter_map(cpu_time).sum::<u64>();
-        let (before, mut looks) = (used(), 0);
-        while used() == before && looks < 3000 {
-            looks += 1;
-            clock::pause(Span::from_ms(10));
-        }
-        assert!(used() > before, "kill {at}: signal {signal}: the guest does not run");
+        let before = used();
+        eventually(&format!("{kill}: the guest runs"), || used() > before);
     }
 }
 

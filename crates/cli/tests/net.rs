@@ -3,16 +3,17 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Command, ExitStatus};
 
 use serde_json::Value;
 use takt_linux::clock::pause;
 use takt_linux::net::Cable;
+use takt_linux::process::KillOnDrop;
 use takt_linux::tc::{self, Device, Role};
 use takt_model::Span;
 use tempfile::TempDir;
 
-use crate::command::{eventually, piped, ran, signal};
+use crate::command::{cable, ended, eventually, piped, ran, signal};
 
 mod command;
 
@@ -37,10 +38,7 @@ fn on_cable(body: impl FnOnce(&Cable, &Path) + Send) {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("plant.toml");
     fs::write(&file, system("20Mbit")).unwrap();
-    let cable = match Cable::lay(false) {
-        Ok(cable) => cable,
-        Err(error) => return println!("skipped: {error}"),
-    };
+    let Some(cable) = cable(false) else { return };
     let at_left = || {
         allow_segments(cable.left().device());
         body(&cable, &file);
@@ -68,11 +66,12 @@ fn real_time_rate(device: &Device) -> Option<u64> {
 }
 
 /// A takt that holds shares; ended when dropped.
-struct Holding(Child);
+struct Holding(KillOnDrop);
 
 impl Holding {
     fn start(device: &Device, arguments: &[&str]) -> Holding {
-        let holding = Holding(takt(&[&["apply", "--device", &device.name], arguments].concat()).spawn().unwrap());
+        let apply = takt(&[&["apply", "--device", &device.name], arguments].concat()).spawn();
+        let holding = Holding(KillOnDrop(apply.unwrap()));
         eventually("shared", || {
             real_time_rate(device).is_some_and(|_| tc::show(Some(device)).unwrap()[0].gso_max_segs == 1)
         });
@@ -80,23 +79,10 @@ impl Holding {
     }
 
     fn end(mut self, name: &str) -> (ExitStatus, String) {
-        signal(&self.0, name);
-        for _ in 0..1500 {
-            if let Some(status) = self.0.try_wait().unwrap() {
-                let mut text = String::new();
-                std::io::Read::read_to_string(&mut self.0.stdout.take().unwrap(), &mut text).unwrap();
-                return (status, text);
-            }
-            pause(Span::from_ms(20));
-        }
-        panic!("takt did not end within 30 s of {name}");
-    }
-}
-
-impl Drop for Holding {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let child = &mut self.0.0;
+        signal(child, name);
+        let status = ended(child, name);
+        (status, std::io::read_to_string(child.stdout.take().unwrap()).unwrap())
     }
 }
 
@@ -125,10 +111,9 @@ fn a_killed_takt_at_any_instant_leaves_a_device_that_the_next_start_restores() {
         let before = device(cable);
         for delay in 0..12 {
             let child = takt(&["apply", "--device", &before.name, file.to_str().unwrap()]).spawn().unwrap();
-            let mut child = Holding(child);
+            let child = KillOnDrop(child);
             pause(Span::from_ms(delay * 3));
-            child.0.kill().unwrap();
-            child.0.wait().unwrap();
+            drop(child);
             assert!(run(&["show"]).0 == Some(1), "after {delay} steps");
             assert_eq!((device(cable), real_time_rate(&before)), (before.clone(), None), "after {delay} steps");
         }

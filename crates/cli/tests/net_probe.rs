@@ -4,16 +4,16 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use takt_linux::clock::{cpu_of_process, pause};
-use takt_linux::net::Cable;
+use takt_linux::process::KillOnDrop;
 use takt_model::Span;
 use takt_net::probe::{HEAD, Head, ProbeMessage};
 use tempfile::TempDir;
 
-use crate::command::{piped, ran, signal};
+use crate::command::{cable, piped, ran, signal};
 
 mod command;
 
@@ -30,7 +30,7 @@ fn json(arguments: &[&str]) -> (Option<i32>, Value) {
     (status, serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{errors}")))
 }
 
-struct Server(Child, String);
+struct Server(KillOnDrop, String);
 
 impl Server {
     fn start(listen: &str) -> Server {
@@ -43,31 +43,21 @@ impl Server {
         BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.split_whitespace().find(|word| word.starts_with(listen.trim_end_matches('0')));
         let address = address.unwrap_or_else(|| panic!("{line}")).trim_end_matches(',').to_owned();
-        Server(child, address)
+        Server(KillOnDrop(child), address)
     }
 
     fn end(mut self) -> Value {
-        signal(&self.0, "-TERM");
-        let mut text = String::new();
-        std::io::Read::read_to_string(&mut self.0.stdout.take().unwrap(), &mut text).unwrap();
-        assert!(self.0.wait().unwrap().success());
+        let child = &mut self.0.0;
+        signal(child, "-TERM");
+        let text = std::io::read_to_string(child.stdout.take().unwrap()).unwrap();
+        assert!(child.wait().unwrap().success());
         serde_json::from_str(&text).unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
 #[test]
 fn every_mode_measures_and_writes_what_it_measured() {
-    let cable = match Cable::lay(false) {
-        Ok(cable) => cable,
-        Err(error) => return println!("skipped: {error}"),
-    };
+    let Some(cable) = cable(false) else { return };
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let listen = format!("{}:0", cable.right().address());
@@ -144,7 +134,7 @@ fn a_server_without_a_free_descriptor_does_not_use_up_its_cpu() {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let server = Server::spawn(command, "127.0.0.1:0");
     let clients: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(&server.1).unwrap()).collect();
-    let used = || cpu_of_process(server.0.id());
+    let used = || cpu_of_process(server.0.0.id());
     // The server takes those for whom it has descriptors.
     pause(Span::from_ms(200));
     let (lasted, before) = (Span::from_ms(500), used());

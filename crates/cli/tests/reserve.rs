@@ -2,21 +2,22 @@
 //! this machine cannot, each test says so and passes.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::UdpSocket;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::MutexGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use takt_linux::clock::pause;
 use takt_linux::group::Place;
 use takt_linux::net::Cable;
+use takt_linux::process::KillOnDrop;
 use takt_linux::sched::Class;
 use takt_linux::tracing::class_of;
 use takt_model::Span;
 
-use crate::command::{alone, eventually, eventually_or, piped, ran, signal};
+use crate::command::{alone, cable, ended, eventually, eventually_or, piped, ran, said, signal};
 
 mod command;
 
@@ -41,17 +42,17 @@ fn alone_to_reserve() -> Option<MutexGuard<'static, ()>> {
     Some(alone()).filter(|_| can_reserve())
 }
 
-struct Victim(Child);
+struct Victim(KillOnDrop);
 
 impl Victim {
     /// Sleeps nearly always, and for longer than all waits of a test. (An ended thread keeps its
     /// class, as if it were never given back.)
     fn sleeper() -> Victim {
-        Victim(Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap())
+        Victim(KillOnDrop(Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap()))
     }
 
     fn id(&self) -> u32 {
-        self.0.id()
+        self.0.0.id()
     }
 
     fn class(&self) -> Class {
@@ -59,37 +60,9 @@ impl Victim {
     }
 }
 
-impl Drop for Victim {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn is_reserved(class: Class) -> bool {
     let wanted = [5, 100, 50].map(Span::from_ms);
     matches!(class, Class::Deadline(of) if [of.runtime, of.period, of.deadline] == wanted)
-}
-
-/// Waits for a takt that was told to end. One that ignores its signal fails the test and is killed.
-fn ended(child: &mut Child, told: &str) -> ExitStatus {
-    for _ in 0..1500 {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
-        }
-        pause(Span::from_ms(20));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    panic!("takt did not end within 30 s of {told}; it said {:?}", said(child));
-}
-
-fn said(child: &mut Child) -> String {
-    let mut text = String::new();
-    if let Some(mut stderr) = child.stderr.take() {
-        let _ = stderr.read_to_string(&mut text);
-    }
-    text
 }
 
 /// A takt that holds a reservation for the victim.
@@ -298,22 +271,10 @@ fn refusals_say_what_and_what_to_do() {
     }
 }
 
-/// A network of the test's own, with a kernel thread that takes packets in; `None`, with the reason
-/// on the screen, where there is none.
-fn cable() -> Option<Cable> {
-    match Cable::lay(true) {
-        Ok(cable) => Some(cable),
-        Err(error) => {
-            println!("skipped: {error}");
-            None
-        }
-    }
-}
-
 #[test]
 fn a_kernel_thread_that_takes_packets_in_is_reserved_for_by_its_device() {
     let _alone = alone();
-    let Some(cable) = cable().filter(|_| can_reserve()) else { return };
+    let Some(cable) = cable(true).filter(|_| can_reserve()) else { return };
     let driver = cable.right().driver().unwrap();
     // As interrupt threads have.
     let usual = Class::Fifo { priority: 50 };
@@ -480,13 +441,13 @@ const PLAYER: &str = "TAKT_TEST_PLAYER";
 const PERIOD: Span = Span::from_ms(20);
 
 struct Player {
-    process: Victim,
+    process: KillOnDrop,
     thread: String,
 }
 
 impl Player {
     fn start() -> Player {
-        let mut process = Victim(helper("player").stdout(Stdio::piped()).spawn().unwrap());
+        let mut process = KillOnDrop(helper("player").stdout(Stdio::piped()).spawn().unwrap());
         let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines().map_while(Result::ok);
         let thread = lines.find_map(|line| Some(line.split_once("thread ")?.1.to_owned())).unwrap();
         Player { process, thread }
@@ -502,9 +463,9 @@ fn helper(role: &str) -> Command {
 }
 
 /// Ordinary work that leaves nobody a CPU for himself.
-fn load() -> Vec<Victim> {
+fn load() -> Vec<KillOnDrop> {
     let count = 2 * std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    (0..count).map(|_| Victim(helper("busy").spawn().unwrap())).collect()
+    (0..count).map(|_| KillOnDrop(helper("busy").spawn().unwrap())).collect()
 }
 
 #[test]
@@ -622,7 +583,7 @@ fn send(cable: &Cable, over: &AtomicBool) {
 #[test]
 fn auto_sizes_for_a_kernel_thread_that_takes_packets_in() {
     let _alone = alone();
-    let Some(cable) = cable().filter(|_| can_reserve()) else { return };
+    let Some(cable) = cable(true).filter(|_| can_reserve()) else { return };
     let driver = cable.right().driver().unwrap();
     // Beside other work it would be late as an ordinary one.
     let usual = Class::Fifo { priority: 50 };

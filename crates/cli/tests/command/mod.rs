@@ -1,11 +1,13 @@
 //! The command, run by tests, and other things that several programs of tests need.
 #![allow(dead_code, reason = "each program of tests uses its part")]
 
+use std::io::Read as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use takt_linux::clock::pause;
+use takt_linux::net::Cable;
 use takt_model::Span;
 
 pub(crate) const TAKT: &str = env!("CARGO_BIN_EXE_takt");
@@ -17,6 +19,24 @@ pub(crate) fn takt(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
     (ran.status.code().unwrap_or(-1), text(&ran.stdout), text(&ran.stderr))
 }
 
+/// Runs the command in a folder, with success. Returns standard output and standard error.
+pub(crate) fn succeeds(folder: &Path, arguments: &[&str]) -> (String, String) {
+    let (status, out, error) = takt(folder, arguments);
+    assert_eq!(status, 0, "{arguments:?}: {out}{error}");
+    (out, error)
+}
+
+/// The same. `None`, with the reason on the screen: this machine or user cannot.
+pub(crate) fn unless_refused(folder: &Path, arguments: &[&str]) -> Option<(String, String)> {
+    let (status, out, error) = takt(folder, arguments);
+    if status == 3 {
+        println!("skipped: {arguments:?}: {error}");
+        return None;
+    }
+    assert_eq!(status, 0, "{arguments:?}: {out}{error}");
+    Some((out, error))
+}
+
 /// Each verb that reads logs takes `live.takt`.
 pub(crate) fn read_by_every_verb(folder: &Path) {
     for verb in [
@@ -25,8 +45,7 @@ pub(crate) fn read_by_every_verb(folder: &Path) {
         &["report", "live.takt", "-o", "live.html"],
         &["export", "live.takt", "--format", "perfetto", "-o", "live.pftrace"],
     ] {
-        let (status, _, error) = takt(folder, verb);
-        assert_eq!(status, 0, "{verb:?}: {error}");
+        succeeds(folder, verb);
     }
 }
 
@@ -48,6 +67,33 @@ pub(crate) fn signal(child: &Child, name: &str) {
     let pid = i32::try_from(child.id()).unwrap();
     assert!(pid > 1);
     assert!(Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
+}
+
+/// Waits for a takt that was told to end. One that ignores its signal fails the test and is killed.
+pub(crate) fn ended(child: &mut Child, told: &str) -> ExitStatus {
+    for _ in 0..1500 {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        pause(Span::from_ms(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    panic!("takt did not end within 30 s of {told}; it said {:?}", said(child));
+}
+
+/// What an ended child wrote to standard error.
+pub(crate) fn said(child: &mut Child) -> String {
+    let mut text = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        let _ = stderr.read_to_string(&mut text);
+    }
+    text
+}
+
+/// A network of the test's own: [`Cable::lay`]. `None`, with the reason on the screen, where there is none.
+pub(crate) fn cable(is_threaded: bool) -> Option<Cable> {
+    Cable::lay(is_threaded).inspect_err(|error| println!("skipped: {error}")).ok()
 }
 
 /// One test of a program at a time: the machine has few CPUs, and one bandwidth for reservations.
