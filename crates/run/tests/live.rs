@@ -14,22 +14,15 @@ use takt_model::{Arrival, Builtin, Bytes, CpuSet, Exec, Placement, Span, System,
 use takt_run::{RunError, RunOptions, RunSummary, prepare, run};
 
 mod common;
-use common::{Events, alone, check, ms};
+use common::{Events, alone, check, ms, or_skipped};
 
 /// A run, or `None` and the reason on the screen.
 fn try_run(system: &System, options: &RunOptions) -> Option<(RunSummary, Events)> {
     let mut events = Events::new();
-    match run(system, options, &mut events) {
-        Ok(summary) => {
-            println!("{summary:#?}");
-            Some((summary, events))
-        }
-        Err(error @ (RunError::Privilege { .. } | RunError::Cpus { .. })) => {
-            println!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    let ran = run(system, options, &mut events);
+    let summary = or_skipped(ran, |error| matches!(error, RunError::Privilege { .. } | RunError::Cpus { .. }))?;
+    println!("{summary:#?}");
+    Some((summary, events))
 }
 
 fn task(name: &str, period_ms: u64, wcet_us: u64) -> Task {
@@ -253,10 +246,8 @@ fn a_panicking_sink_leaves_nothing_behind() {
         }
     }
     let before = (cpusets(), bandwidth());
-    let prepared = match prepare(&partitioned(), &RunOptions::new(ms(300))) {
-        Ok(prepared) => prepared,
-        Err(error) => return println!("skipped: {error}"),
-    };
+    let prepared = prepare(&partitioned(), &RunOptions::new(ms(300)));
+    let Some(prepared) = or_skipped(prepared, |_| true) else { return };
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| prepared.run(&mut Faulty, &mut |_| {})));
     match outcome {
         Err(_) => {

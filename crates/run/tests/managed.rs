@@ -13,7 +13,7 @@ use takt_run::{LiveChange, LiveError, RunError, RunHandle, RunOptions, RunSummar
 use takt_sim::{SimOptions, simulate};
 
 mod common;
-use common::{Events, alone, check, ms};
+use common::{Events, alone, check, ms, or_skipped};
 
 /// A run whose preemptions are those of the managers, or `None` and the reason on the screen.
 fn try_run(system: &System, options: &RunOptions) -> Option<(RunSummary, Events)> {
@@ -24,25 +24,17 @@ fn try_run(system: &System, options: &RunOptions) -> Option<(RunSummary, Events)
 
 fn try_recorded(system: &System, options: &RunOptions) -> Option<(RunSummary, Events)> {
     let mut events = Events::new();
-    match run(system, options, &mut events) {
-        Ok(summary) => {
-            println!("{summary:#?}");
-            let of_jobs = |event: &Event| match event {
-                Event::Replenish { .. } | Event::Exhaust { .. } | Event::ServerIdle { .. } | Event::Charge { .. } => {
-                    false
-                }
-                other => !matches!(other, Event::Cancel { .. }),
-            };
-            let jobs: Events = events.iter().copied().filter(|(_, _, event)| of_jobs(event)).collect();
-            check(system, &summary, &jobs);
-            Some((summary, events))
-        }
-        Err(error @ (RunError::Privilege { .. } | RunError::Cpus { .. } | RunError::Trace(_))) => {
-            println!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    let cannot =
+        |error: &RunError| matches!(error, RunError::Privilege { .. } | RunError::Cpus { .. } | RunError::Trace(_));
+    let summary = or_skipped(run(system, options, &mut events), cannot)?;
+    println!("{summary:#?}");
+    let of_jobs = |event: &Event| match event {
+        Event::Replenish { .. } | Event::Exhaust { .. } | Event::ServerIdle { .. } | Event::Charge { .. } => false,
+        other => !matches!(other, Event::Cancel { .. }),
+    };
+    let jobs: Events = events.iter().copied().filter(|(_, _, event)| of_jobs(event)).collect();
+    check(system, &summary, &jobs);
+    Some((summary, events))
 }
 
 /// A CPU has one job at a time, and no job runs that was not given a CPU.

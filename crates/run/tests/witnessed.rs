@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
-use takt_dispatch::{Cause, Dispatcher, Limits, Operation, Operations, Options, StartError};
+use takt_dispatch::{Cause, Dispatcher, Dispatching, Limits, Operation, Operations, Options, StartError};
 use takt_linux::net::{Cable, End, burden};
 use takt_linux::{Class, Epoch, SchedError, clock, sched};
 use takt_log::{Definitions, Event, JobKey, Kind};
@@ -19,7 +19,7 @@ use takt_run::node::{NodeError, NodeNetwork};
 use takt_run::{RunError, RunOptions, RunSummary, Trace, TraceError, prepare_node, run};
 
 mod common;
-use common::{Events, alone, check, ms, whole};
+use common::{Events, alone, check, ms, or_skipped, whole};
 
 fn task(name: &str, period_ms: u64, wcet_ms: u64) -> Task {
     Task::periodic(name, ms(period_ms), ms(wcet_ms))
@@ -35,26 +35,28 @@ fn witnessed(system: &System, options: RunOptions) -> Option<(RunSummary, Events
 /// The same of any run.
 fn recorded(system: &System, options: RunOptions) -> Option<(RunSummary, Events)> {
     let mut events = Events::new();
-    let summary = or_skipped(run(system, &RunOptions { trace: Trace::Always, ..options }, &mut events))?;
+    let summary = summary_of(run(system, &RunOptions { trace: Trace::Always, ..options }, &mut events))?;
     Some((summary, events))
 }
 
 /// The result of a recorded run, or `None` and the reason on the screen why there is none.
-fn or_skipped(ran: Result<RunSummary, RunError>) -> Option<RunSummary> {
-    match ran {
-        Ok(summary) => {
-            println!("{summary:#?}");
-            assert!(summary.recorded.is_some_and(|recorded| recorded.events > 0));
-            Some(summary)
-        }
-        Err(
-            error @ (RunError::Privilege { .. } | RunError::Cpus { .. } | RunError::Trace(TraceError::Recorder(_))),
-        ) => {
-            println!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+fn summary_of(ran: Result<RunSummary, RunError>) -> Option<RunSummary> {
+    use RunError::{Cpus, Privilege};
+    let summary = or_skipped(ran, |error| {
+        matches!(error, Privilege { .. } | Cpus { .. } | RunError::Trace(TraceError::Recorder(_)))
+    })?;
+    println!("{summary:#?}");
+    assert!(summary.recorded.is_some_and(|recorded| recorded.events > 0));
+    Some(summary)
+}
+
+/// The dispatcher with the kernel's account, or `None`.
+fn recording(dispatcher: Dispatcher) -> Option<Dispatcher> {
+    or_skipped(takt_run::recorded(dispatcher, false), |error| matches!(error, TraceError::Recorder(_)))
+}
+
+fn started(dispatcher: Dispatcher) -> Option<Dispatching> {
+    or_skipped(dispatcher.start(), |error| matches!(error, StartError::Privilege { .. }))
 }
 
 /// How often something happened to each job.
@@ -311,7 +313,7 @@ delay = ["0us", "5ms"]
             lead = lead.saturating_add(lead);
             continue;
         }
-        let Some(summary) = or_skipped(ran) else { return };
+        let Some(summary) = summary_of(ran) else { return };
         let task = summary.tasks.iter().find(|task| task.name == "f/0").expect("the hop");
         let late = task.late.as_ref().expect("the kernel was recorded");
         let is_missed = |job: &JobKey| job.task.index() == hop;
@@ -334,11 +336,8 @@ fn a_program_is_told_why_its_jobs_were_late() {
     let plan = operations.compute(&Builtin::Muf.strategy(), &Limits::default()).unwrap();
     for attempt in 0.. {
         let options = Options { duration: Some(ms(400)), ..Options::default() };
-        let mut dispatcher = match takt_run::recorded(Dispatcher::new(plan.clone()).with(options), false) {
-            Ok(dispatcher) => dispatcher,
-            Err(error @ TraceError::Recorder(_)) => return println!("skipped: {error}"),
-            Err(error) => panic!("{error}"),
-        };
+        let dispatcher = Dispatcher::new(plan.clone()).with(options);
+        let Some(mut dispatcher) = recording(dispatcher) else { return };
         for (name, work) in [("control", ms(3)), ("video", ms(7))] {
             let handler = move |job: &takt_dispatch::Job<'_>| {
                 let until = job.now() + work;
@@ -349,11 +348,7 @@ fn a_program_is_told_why_its_jobs_were_late() {
             dispatcher = dispatcher.on(name, handler).unwrap();
         }
         assert!(dispatcher.kinds().contains(Kind::Block));
-        let mut dispatching = match dispatcher.start() {
-            Ok(dispatching) => dispatching,
-            Err(error @ StartError::Privilege { .. }) => return println!("skipped: {error}"),
-            Err(error) => panic!("{error}"),
-        };
+        let Some(mut dispatching) = started(dispatcher) else { return };
         let disturbs = disturber(sched::affinity()[0]);
         let mut events = Events::new();
         while !dispatching.is_over() {
@@ -468,16 +463,8 @@ fn throttling_causes_a_warning_and_is_not_load() {
             let without = job.now().saturating_since(began).saturating_sub(ms(2000));
             waited.store(without.as_ns(), Ordering::Release);
         };
-        let dispatcher = match takt_run::recorded(Dispatcher::new(plan.clone()), false) {
-            Ok(dispatcher) => dispatcher.on("whole", handler).unwrap(),
-            Err(error @ TraceError::Recorder(_)) => return println!("skipped: {error}"),
-            Err(error) => panic!("{error}"),
-        };
-        let mut dispatching = match dispatcher.start() {
-            Ok(dispatching) => dispatching,
-            Err(error @ StartError::Privilege { .. }) => return println!("skipped: {error}"),
-            Err(error) => panic!("{error}"),
-        };
+        let Some(dispatcher) = recording(Dispatcher::new(plan.clone())) else { return };
+        let Some(mut dispatching) = started(dispatcher.on("whole", handler).unwrap()) else { return };
         let told = dispatching.warnings().to_vec();
         assert!(told.iter().any(|warning| warning.contains("may use 99.5 % of it")), "{told:?}");
         let mut events = Events::new();

@@ -1,6 +1,7 @@
 //! Checks that hold for every run.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use takt_linux::Class;
@@ -20,6 +21,18 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 
 pub(crate) fn ms(ms: u64) -> Span {
     Span::from_ms(ms)
+}
+
+/// A result. `None`, with the reason on the screen: this machine or user cannot.
+pub(crate) fn or_skipped<T, E: Display>(result: Result<T, E>, cannot: impl Fn(&E) -> bool) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(error) if cannot(&error) => {
+            println!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// The state of a job.
