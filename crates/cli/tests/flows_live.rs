@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use takt_linux::clock::{pause, realtime_ns};
 use takt_linux::net::{Cable, End};
 use takt_linux::sched;
@@ -250,6 +250,60 @@ fn nodes_that_measure_clocks_take_the_first_messages_too() {
             }
         }
     }
+}
+
+/// Values of a hop are above their bounds exactly where the report says so, and then it names a disturbance.
+fn within_bounds_or_explained(hop: &Value) {
+    let number = |value: &Value| value.as_i64().unwrap_or_else(|| panic!("no number: {hop:#}"));
+    let is_above = |value: i64, bound: &str| value > number(&hop[bound]);
+    let least_response = number(&hop["response_max_ns"]) - number(&hop["response_error_ns"]);
+    let mut above = Vec::new();
+    if is_above(least_response, "bound_ns") {
+        above.push("response");
+    }
+    if hop["hop"] != 0 {
+        if is_above(number(&hop["messages"]), "messages_bound") {
+            above.push("messages");
+        }
+        if is_above(number(&hop["delay_max_ns"][0]), "delay_bound_ns") {
+            above.push("delay");
+        }
+    }
+    assert_eq!(hop["above"], json!(above), "{hop:#}");
+    let disturbances = hop["disturbances"].as_array().unwrap();
+    assert_eq!(disturbances.is_empty(), above.is_empty(), "{hop:#}");
+}
+
+/// A node that stands still is above its bounds. The report then names why.
+#[test]
+fn hops_of_nodes_keep_their_bounds_or_the_report_says_why_not() {
+    let folder = folder(2, false);
+    let folder = folder.path();
+    let class = class(folder);
+    // Costs above those of this machine. Without a link the network's delay is all between a send and its arrival.
+    let costs = "costs = { latency = \"1ms\", release = \"200us\", switch = \"100us\" }\n";
+    let lines = system(2, false);
+    let lines = lines.lines().filter(|line| !line.starts_with("link = "));
+    let text: String = lines.map(|line| format!("{line}\n")).collect();
+    fs::write(folder.join("ring.toml"), text.replace("receive = ", &format!("{costs}receive = "))).unwrap();
+    let address = |number: u32| Ipv4Addr::from(0x7F00_0000 | ((std::process::id() & 0xFFFF) << 8) | (number + 1));
+    // Another test of this program has these addresses with port 7000.
+    let at = |number: u32| SocketAddr::from((address(number), 7002));
+    together(|instant| {
+        let run = |own: usize, peer: usize| {
+            let peers = vec![(peer, at(peer as u32))];
+            start(folder, own, &Node { listen: at(own as u32), peers, gone: None }, instant, class)
+        };
+        vec![run(0, 1), run(1, 0)]
+    });
+    let report = ["report", "ring.toml", "n0.takt", "n1.takt", "-o", "page.html", "--json"];
+    let (status, report, said) = takt(folder, &report);
+    assert_eq!(status, Some(0), "{said}");
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let hops = report["hops"].as_array().unwrap();
+    // There and back.
+    assert_eq!(hops.len(), 3, "{report:#}");
+    hops.iter().for_each(within_bounds_or_explained);
 }
 
 /// Passes each datagram on, and before and behind it what an attacker on the way would send.

@@ -7,7 +7,7 @@ use takt_analysis::CheckReport;
 use takt_log::BackEnd;
 use takt_log::stats::TaskStats;
 use takt_model::flows::{self, Lowered};
-use takt_model::{Flow, FlowId, Lateness, NodeId, Span, System, TableTask, Task};
+use takt_model::{Flow, FlowId, Lateness, NodeId, Span, System, Task};
 
 use crate::axis::short;
 use crate::source::Source;
@@ -182,7 +182,7 @@ impl Run<'_> {
         delays.collect::<Option<Vec<Span>>>()?.into_iter().max()
     }
 
-    /// Disturbances of the node and of messages to it that `check` does not assume.
+    /// Disturbances of the node, of the node before and of messages between them that `check` does not assume.
     fn disturbances(&self, live_hop: &LiveHop, from: Option<NodeId>, node: NodeId) -> Vec<String> {
         let mut found = Vec::new();
         if let (true, Some((least, _)), Some(bound), Some(from)) =
@@ -192,39 +192,41 @@ impl Run<'_> {
             let (from, bound) = (self.node(from), short(bound));
             found.push(format!("a message from {from} took {took} or more, and the file says at most {bound}"));
         }
-        let Some(spec) = self.system.nodes.get(node.index()) else { return found };
-        let latency = spec.costs.map_or(Span::ZERO, |costs| costs.latency);
-        for (word, role, table) in
-            [("receiving", flows::Role::Receive, spec.receive), ("sending", flows::Role::Send, spec.send)]
-        {
-            found.extend(
-                table.into_iter().flat_map(|table| self.table_disturbances(word, (node, role), table, latency)),
-            );
-        }
+        // A late sending job delays this hop, and not the hop before.
+        let before = from.filter(|from| *from != node);
+        let sending = before.map(|before| (before, flows::Role::Send));
+        let tables = sending.into_iter().chain([(node, flows::Role::Receive), (node, flows::Role::Send)]);
+        found.extend(tables.flat_map(|(node, role)| self.table_disturbances(node, role)));
         found.extend(self.largest_overrun(node));
-        let stolen = self.source.legs.stolen(node.0);
-        if !stolen.is_zero() {
+        let stolen = before.into_iter().chain([node]).map(|node| self.source.legs.stolen(node.0)).max();
+        if let Some(stolen) = stolen.filter(|stolen| !stolen.is_zero()) {
             found.push(format!("the hypervisor took {} of CPU time", short(stolen)));
         }
         if self.source.stats.lost_events != Some(0) {
             found.push("events are missing in the logs".to_owned());
         }
+        if self.source.back_end == BackEnd::RunBestEffort {
+            found.push("the run was best effort, so other threads could delay its threads".to_owned());
+        }
         found
     }
 
     /// Late and long jobs of a table task.
-    fn table_disturbances(
-        &self,
-        word: &str,
-        (node, role): (NodeId, flows::Role),
-        table: TableTask,
-        latency: Span,
-    ) -> Vec<String> {
+    fn table_disturbances(&self, node: NodeId, role: flows::Role) -> Vec<String> {
+        let Some(spec) = self.system.nodes.get(node.index()) else { return Vec::new() };
+        let (word, table, other) = match role {
+            flows::Role::Send => ("sending", spec.send, spec.receive),
+            _ => ("receiving", spec.receive, spec.send),
+        };
+        let Some(table) = table else { return Vec::new() };
         let tasks = self.lowered.system.tasks.iter().skip(self.lowered.first).zip(&self.lowered.roles);
         let mut of_node = tasks.filter(|(task, is)| **is == role && task.node == node);
         let Some(stats) = of_node.find_map(|(task, _)| self.stats(task)) else { return Vec::new() };
         let mut found = Vec::new();
-        let late = stats.start_latency_ns.map(|late| Span::from_ns(late.max)).filter(|late| *late > latency);
+        // A table job waits for a job of the other table task, and `check` knows it.
+        let latency = spec.costs.map_or(Span::ZERO, |costs| costs.latency);
+        let longest_wait = latency.saturating_add(other.map_or(Span::ZERO, |other| other.wcet));
+        let late = stats.start_latency_ns.map(|late| Span::from_ns(late.max)).filter(|late| *late > longest_wait);
         found.extend(late.map(|late| format!("a {word} job of {} began {} late", stats.node, short(late))));
         let long = stats.execution_ns.map(|took| Span::from_ns(took.max)).filter(|took| *took > table.wcet);
         found.extend(long.map(|took| {

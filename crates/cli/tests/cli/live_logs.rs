@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use takt_log::{BackEnd, ClockDef, Definition, Header, Reader, Sink, Writer};
+use takt_log::{BackEnd, ClockDef, Definition, Event, Header, Reader, Record, Sink, Writer};
 use takt_model::{Lateness, NodeId, Span, Time};
 
 use super::folder::Folder;
@@ -34,21 +34,35 @@ delay = ["0us", "5ms"]
 /// A simulation as two nodes would log it: the second one's events come `late`, and it knows the clock of the first
 /// as given.
 fn split(folder: &Folder, late: Span, clock: Option<(i64, i64)>) {
+    split_by(folder, BackEnd::Run, clock, |stream, _| if stream == 1 { late } else { Span::ZERO });
+}
+
+/// The same: `late` says by how much an event comes later, by its stream and the task whose job starts or completes.
+fn split_by(folder: &Folder, back_end: BackEnd, clock: Option<(i64, i64)>, late: impl Fn(u32, &str) -> Span) {
     fs::write(folder.path("two.toml"), TWO).expect("a file");
     assert_eq!(folder.takt(&["sim", "two.toml", "--for", "1s", "-o", "sim.takt"]).status, 0);
     let log = fs::read(folder.path("sim.takt")).expect("a log");
     let mut reader = Reader::new(&log[..]).expect("a log");
-    let header = Header { back_end: BackEnd::Run, ..reader.header().clone() };
+    let header = Header { back_end, ..reader.header().clone() };
+    let definitions = reader.definitions().clone();
     let mut writers = [0, 1].map(|node| {
-        let definitions = reader.definitions().clone().about(Some(NodeId(node)));
+        let definitions = definitions.clone().about(Some(NodeId(node)));
         Writer::new(Vec::new(), &header, &definitions).expect("a log")
     });
-    for record in reader.by_ref() {
-        let record = record.expect("a record");
-        let shift = if record.stream == 1 { late } else { Span::ZERO };
-        writers[record.stream as usize].event(record.stream, record.time.saturating_add(shift), &record.event);
+    let name = |event: &Event| match event {
+        Event::Start { job, .. } | Event::Complete { job, .. } => definitions.tasks[job.task.index()].name.as_str(),
+        _ => "",
+    };
+    let shifted = |record: Record| {
+        Record { time: record.time.saturating_add(late(record.stream, name(&record.event))), ..record }
+    };
+    let mut records: Vec<Record> = reader.by_ref().map(|record| shifted(record.expect("a record"))).collect();
+    // Stable: events of one instant keep their order.
+    records.sort_by_key(|record| record.time);
+    let end = records.last().map_or(Time::ZERO, |record| record.time).max(reader.end());
+    for record in records {
+        writers[record.stream as usize].event(record.stream, record.time, &record.event);
     }
-    let end = reader.end().saturating_add(late);
     if let Some((low, high)) = clock {
         let (offset_min, offset_max) = (Lateness::from_ns(low), Lateness::from_ns(high));
         let clock = ClockDef { stream: 0, from: Time::ZERO, offset_min, offset_max };
@@ -105,6 +119,46 @@ fn what_is_above_its_bound_is_marked_with_the_disturbance() {
     let text = folder.takt(&["report", "two.toml", "n0.takt", "n1.takt", "-o", "page.html"]).text();
     let sentence = text.lines().find(|line| line.starts_with("put/1: ")).expect("a sentence");
     assert!(sentence.contains("above the bound: a message from n0"), "{sentence}");
+}
+
+/// Jobs of the second hop that begin so late are above the bound, which is at most the deadline.
+fn waits(task: &str) -> Span {
+    if task == "put/1" { Span::from_ms(203) } else { Span::ZERO }
+}
+
+#[test]
+fn what_no_disturbance_explains_is_reported_so() {
+    let folder = Folder::new();
+    // No table job is late, and no job is long.
+    split_by(&folder, BackEnd::Run, Some((0, 0)), |_, task| waits(task));
+    let found = hops(&folder, &BOTH);
+    let [first, second] = &found[..] else { panic!("two hops") };
+    assert_eq!((&first["above"], &first["disturbances"]), (&json!([]), &json!([])), "{first}");
+    assert_eq!((&second["above"], &second["disturbances"]), (&json!(["response"]), &json!([])), "{second}");
+    let text = folder.takt(&["report", "two.toml", "n0.takt", "n1.takt", "-o", "page.html"]).text();
+    let sentence = text.lines().find(|line| line.starts_with("put/1: ")).expect("a sentence");
+    assert_eq!(sentence, "put/1: response above the bound: nothing that the logs show explains it");
+    let page = fs::read_to_string(folder.path("page.html")).expect("a page");
+    assert!(page.contains(sentence), "the page says it, too");
+}
+
+#[test]
+fn disturbances_of_the_node_before_and_of_a_best_effort_run_are_named() {
+    let folder = Folder::new();
+    // The sending job waits for the receiving job, which takes 1 ms. That alone is no disturbance.
+    let sends_late = |task: &str| if task == "n0/send" { Span::from_ms(3) } else { waits(task) };
+    split_by(&folder, BackEnd::Run, Some((0, 0)), |_, task| sends_late(task));
+    let second = hops(&folder, &BOTH).remove(1);
+    let named = second["disturbances"].as_array().expect("disturbances");
+    assert_eq!(named.len(), 1, "{second}");
+    assert!(named[0].as_str().is_some_and(|named| named.starts_with("a sending job of n0 began 4")), "{second}");
+    split_by(&folder, BackEnd::RunBestEffort, Some((0, 0)), |_, task| waits(task));
+    let second = hops(&folder, &BOTH).remove(1);
+    assert_eq!(
+        second["disturbances"],
+        json!(["the run was best effort, so other threads could delay its threads"]),
+        "{second}"
+    );
 }
 
 #[test]
