@@ -1,15 +1,22 @@
 //! Experiments of papers on this kernel, as short as possible. The tests check files and output, not
 //! the claims on a busy machine.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
+use takt_linux::clock::pause;
+use takt_linux::net::Cable;
 use takt_model::Span;
 
+use crate::command::{TAKT, eventually};
 use crate::reproduced::{column, takt, whole};
 
+mod command;
 mod reproduced;
 
 /// One experiment at a time: two cannot divide the machine at once.
@@ -21,11 +28,72 @@ fn reproduce(name: &str, more: &[&str]) -> Option<(Value, tempfile::TempDir)> {
     reproduced::reproduce(name, more)
 }
 
+/// The same for an experiment that makes network namespaces. It starts in a namespace where nobody else sends. There it
+/// sends nothing and leaves no device, and its own namespaces end with it.
+fn reproduce_apart(name: &str, more: &[&str]) -> Option<(Value, tempfile::TempDir)> {
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let cable = match Cable::lay(false) {
+        Ok(cable) => cable,
+        Err(error) => {
+            println!("skipped: {error}");
+            return None;
+        }
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out");
+    let mut command = Command::new(TAKT);
+    command.args(["reproduce", name, "--json", "--out"]).arg(&out).args(more);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut made = BTreeSet::new();
+    let ran = cable.left().run(|| {
+        let counters = || fs::read_to_string("/proc/thread-self/net/dev").expect("counters");
+        let before = counters();
+        // A child stays in the namespace of the thread that starts it.
+        let child = command.spawn().expect("takt starts");
+        let (process, over) = (child.id(), AtomicBool::new(false));
+        let ran = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Acquire) {
+                    made.extend(namespaces_of(process));
+                    pause(Span::from_ms(10));
+                }
+            });
+            let ran = child.wait_with_output();
+            over.store(true, Ordering::Release);
+            ran.expect("takt ends")
+        });
+        assert_eq!(counters(), before, "{name}: the devices of this namespace and what passed them");
+        made.remove(&fs::read_link("/proc/thread-self/ns/net").expect("a namespace"));
+        ran
+    });
+    let answer = reproduced::answer(&ran.expect("a namespace to start in"), &out)?;
+    // One for each node, and one for the bridge.
+    assert!(made.len() > 8, "{name}: {made:?}");
+    eventually("the namespaces of the command are gone", || !are_kept(&made));
+    Some((answer, folder))
+}
+
+/// The network namespaces that a process holds open.
+fn namespaces_of(process: u32) -> Vec<PathBuf> {
+    let files = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    let held = files.filter_map(|file| fs::read_link(file.path()).ok());
+    held.filter(|held| held.to_string_lossy().starts_with("net:[")).collect()
+}
+
+/// Whether a process is in one of these namespaces, or a mount such as /run/netns/NAME keeps one.
+fn are_kept(namespaces: &BTreeSet<PathBuf>) -> bool {
+    let processes = fs::read_dir("/proc").expect("processes").flatten();
+    let mut of_processes = processes.filter_map(|process| fs::read_link(process.path().join("ns/net")).ok());
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+    of_processes.any(|of| namespaces.contains(&of))
+        || namespaces.iter().any(|namespace| mounts.contains(&*namespace.to_string_lossy()))
+}
+
 /// The same on this kernel, as short as possible. Short runs decide nothing, whatever disturbed them.
 #[test]
 fn live_nodes_send_the_messages_of_the_simulation() {
     for (name, time, rows) in [("hedf-fig4", "300ms", 2), ("hedf-fig5", "300ms", 8), ("hedf-fig6", "200ms", 4)] {
-        let Some((answer, _folder)) = reproduce(name, &["--live", "--short", "--for", time]) else { return };
+        let Some((answer, _folder)) = reproduce_apart(name, &["--live", "--short", "--for", time]) else { return };
         let claims = answer["claims"].as_array().expect("claims");
         assert!(!claims.is_empty() && claims.iter().all(|claim| claim["holds"].is_null()), "{name}: {claims:?}");
         let table = &answer["tables"][0];
@@ -38,7 +106,7 @@ fn live_nodes_send_the_messages_of_the_simulation() {
 
 #[test]
 fn live_nodes_take_messages_as_their_system_says() {
-    let Some((answer, folder)) = reproduce("hedf-ki", &["--live", "--short", "--for", "500ms"]) else { return };
+    let Some((answer, folder)) = reproduce_apart("hedf-ki", &["--live", "--short", "--for", "500ms"]) else { return };
     let claims = answer["claims"].as_array().expect("claims");
     assert_eq!(claims.len(), 4, "{claims:?}");
     let table = &answer["tables"][0];
@@ -177,7 +245,7 @@ fn a_signal_ends_an_experiment_early_and_in_order() {
     let mut child = command.spawn().expect("takt starts");
     // Its log is there from when the kernel is recorded.
     while !out.join("schedule-budgets-1ms.takt").exists() && child.try_wait().expect("a child").is_none() {
-        takt_linux::clock::pause(Span::from_ms(5));
+        pause(Span::from_ms(5));
     }
     takt_linux::process::terminate(&mut child);
     let ran = child.wait_with_output().expect("takt ends");

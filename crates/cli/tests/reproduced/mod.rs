@@ -14,8 +14,12 @@ pub(crate) fn takt(arguments: &[&str]) -> Output {
 pub(crate) fn reproduce(name: &str, more: &[&str]) -> Option<(Value, tempfile::TempDir)> {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
-    let out = out.to_str().expect("a path");
-    let ran = takt(&[&["reproduce", name, "--out", out, "--json"], more].concat());
+    let ran = takt(&[&["reproduce", name, "--out", out.to_str().expect("a path"), "--json"], more].concat());
+    Some((answer(&ran, &out)?, folder))
+}
+
+/// The answer of an experiment whose files are in `out`; `None` as above.
+pub(crate) fn answer(ran: &Output, out: &Path) -> Option<Value> {
     let complaints = String::from_utf8_lossy(&ran.stderr);
     if ran.status.code() == Some(3) {
         println!("skipped: {complaints}");
@@ -24,8 +28,8 @@ pub(crate) fn reproduce(name: &str, more: &[&str]) -> Option<(Value, tempfile::T
     assert!(matches!(ran.status.code(), Some(0 | 1)), "{:?}: {complaints}", ran.status);
     let answer: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
     assert_eq!(ran.status.code() == Some(0), answer["holds"] == true, "{answer}");
-    whole(&answer, Path::new(out));
-    Some((answer, folder))
+    whole(&answer, out);
+    Some(answer)
 }
 
 /// All files are there and whole, and the page and the tables say what the answer says.
