@@ -22,6 +22,8 @@ const SHORT: [usize; 4] = [0, KNEE, KNEE + 1, 9];
 const FULL: usize = 9;
 /// Shorter measurements decide nothing.
 const LEAST_MS: u64 = 3_000;
+/// With fewer messages missed in order of arrival, a tenth of them is not told from chance.
+const LEAST_MISSED: u64 = 100;
 /// Points of a percentage by which stable miss rates may differ.
 const STABLE: f64 = 1.0;
 /// The same between a simulated and a live rate.
@@ -263,7 +265,8 @@ impl Measured {
         let drop = self.rates(0, Order::EdfDrop);
         let fifo = self.rates(0, Order::Fifo);
         let Some(full) = self.places(|at| at == FULL).first().copied() else { return };
-        findings.claim(
+        let missed = self.all.first().and_then(|of| Some(of.first()?.get(full)?.live.missed));
+        let claim = findings.claim(
             "live_dropping_late_packets_leaves_a_tenth",
             format!(
                 "Not in the paper: where links are always full, at {}, EDF that drops late packets misses at most a \
@@ -273,6 +276,7 @@ impl Measured {
             format!("{:.2} % of the messages, and {:.2} %", drop[full], fifo[full]),
             where_missed(&[fifo[full]], &[drop[full]], |fifo, drop| drop * 10.0 <= fifo),
         );
+        claim.needs(missed.unwrap_or(0), LEAST_MISSED, "messages missed in order of arrival");
     }
 
     fn claim_alike(&self, findings: &mut Findings) {
@@ -351,6 +355,21 @@ mod tests {
         let less = |fifo: &[f64], other: &[f64]| where_missed(fifo, other, |fifo, other| other < fifo);
         assert_eq!([less(none, none), less(&[0.0, STABLE], &[0.0, 2.0])], [None, None]);
         assert_eq!([less(&[0.0, 9.0], &[0.0, 8.0]), less(&[0.0, 9.0], &[0.0, 9.0])], [Some(true), Some(false)]);
+    }
+
+    #[test]
+    fn a_tenth_is_decided_of_enough_missed_messages() {
+        let of = |missed| OutcomePair { live: Outcome { messages: 1_000, missed }, ..OutcomePair::default() };
+        let found = |load, fifo, drop| {
+            let all = vec![[vec![of(fifo)], vec![of(fifo)], vec![of(drop)]]];
+            let mut findings = Findings::default();
+            Measured { loads: vec![load], all, disturbed: Disturbances::default() }.claim_tenth(&mut findings);
+            findings.claims.first().map(|claim| claim.holds)
+        };
+        assert_eq!([found(FULL, 400, 0), found(FULL, 400, 39)], [Some(Some(true)); 2]);
+        assert_eq!([found(FULL, 400, 41), found(FULL, 100, 100)], [Some(Some(false)); 2]);
+        assert_eq!([found(FULL, 99, 0), found(FULL, 99, 99), found(FULL, 0, 0)], [Some(None); 3]);
+        assert_eq!(found(KNEE, 400, 0), None);
     }
 
     #[test]
