@@ -540,4 +540,19 @@ mod tests {
         assert_eq!(half_full(LEAST), 40_637);
         assert_eq!([0, 40_636, 40_637].map(holds), [None, None, Some(true)]);
     }
+
+    #[test]
+    fn other_traffic_may_make_the_99th_percentile_three_times_as_long() {
+        let rounds = |us, other| {
+            let trip = Delay { client: 0, server: 1, all: Span::from_us(us), tokens: Span::ZERO };
+            Rounds { delays: vec![trip; SAMPLES as usize], other, ..Rounds::default() }
+        };
+        let holds = |beside: u64| {
+            let busy = rounds(beside, half_full(LEAST));
+            let mut findings = Findings::default();
+            beside_claims([&rounds(50, 0), &busy, &busy], LEAST, &mut findings);
+            findings.claims[0].holds
+        };
+        assert_eq!([50, 150, 151].map(holds), [Some(true), Some(true), Some(false)]);
+    }
 }
