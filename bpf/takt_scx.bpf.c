@@ -14,6 +14,9 @@
  *
  * A SCHED_FIFO thread on each CPU makes it decide when a budget comes or ends. This thread sleeps until
  * takt_counts[cpu].next, and at most a millisecond. Without it the kernel's ticks end budgets.
+ *
+ * Another instance of this program may take the place of the one at work, with the same maps (all but takt_ends).
+ * From takt_when.held on no server pays, and none changes, until the other instance decides for the first time.
  */
 #include "scx.h"
 
@@ -48,6 +51,8 @@ struct takt_seat {
 	u64 key;
 	u32 server;
 	u32 is_open, is_closed;
+	/* It pays nothing until the next decision, because another instance takes over. */
+	u32 is_held;
 	/* A wake-up asked for another thread, and no dispatch has begun since. */
 	u32 is_asked;
 	u64 generation;
@@ -79,8 +84,18 @@ struct takt_member {
 	u64 release, deadline;
 };
 
+/* Which instance decides. User space writes TAKT_LEAVES, the next instance the others. */
+enum takt_held {
+	TAKT_DECIDES,
+	/* The instance at work is to end. */
+	TAKT_LEAVES,
+	/* The next one begins. The kernel gives it the threads, and asks nothing until it has all of them. */
+	TAKT_COMES,
+};
+
 struct takt_when {
 	u64 start, end, generation;
+	u64 held;
 };
 
 struct takt_end {
@@ -324,12 +339,41 @@ TAKT_FN int close_account(struct takt_cpu *cpu, u64 end)
 	return 0;
 }
 
+/*
+ * Servers pay until `now`, and then no more before the next decision. No other change of a server is made: threads
+ * may come and go now though they wait for the CPU all the time.
+ */
+TAKT_FN int hold_account(struct takt_cpu *cpu, u64 now)
+{
+	u32 at;
+
+	if (!cpu)
+		return 0;
+	takt_pay(cpu, now);
+	for (at = 0; at < TAKT_SERVERS_MAX; at++) {
+		takt_settle(cpu, at, now);
+		takt_at(cpu, at)->pays = 0;
+	}
+	cpu->chosen.runs = TAKT_NONE;
+	cpu->chosen.payers = 0;
+	return 0;
+}
+
 TAKT_INLINE void publish(struct takt_seat *seat, u64 next)
 {
 	struct takt_count *count = count_of(seat->cpu.number);
 
 	if (count)
 		count->next = next;
+}
+
+/* The kernel asks this instance whom to run. So it has all threads. */
+TAKT_INLINE void take_over(void)
+{
+	struct takt_when *span = when();
+
+	if (span && span->held == TAKT_COMES)
+		__sync_val_compare_and_swap(&span->held, TAKT_COMES, TAKT_DECIDES);
 }
 
 /* Whether the servers of a CPU are in force. Begins and ends their account. */
@@ -347,6 +391,14 @@ TAKT_INLINE bool is_active(struct takt_seat *seat, u64 now)
 		}
 		return false;
 	}
+	if (span->held) {
+		if (span->held == TAKT_LEAVES && seat->is_open && !seat->is_held) {
+			hold_account(&seat->cpu, now);
+			seat->is_held = 1;
+		}
+		return false;
+	}
+	seat->is_held = 0;
 	if (!seat->is_open) {
 		seat->cpu.start = span->start;
 		seat->cpu.now = span->start;
@@ -486,6 +538,7 @@ void BPF_PROG(takt_enqueue, struct task_struct *p, u64 enq_flags)
 	u64 now = bpf_ktime_get_ns(), key;
 	bool wakes = enq_flags & SCX_ENQ_WAKEUP, is_new;
 
+	take_over();
 	if (thread && is_served(p, member, cpu) && member->cpu != (u32)cpu) {
 		/* Its own CPU takes it from there, and decides. */
 		count(thread, member);
@@ -547,6 +600,7 @@ void BPF_PROG(takt_dispatch, s32 cpu, struct task_struct *prev)
 	u64 now = bpf_ktime_get_ns();
 	u32 at;
 
+	take_over();
 	if (stays) {
 		thread = bpf_task_storage_get(&takt_threads, prev, 0, 0);
 		member = place_of(thread);
@@ -687,6 +741,11 @@ s32 BPF_PROG(takt_init_task, struct task_struct *p, struct scx_init_task_args *a
 	thread = bpf_task_storage_get(&takt_threads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!thread)
 		return -ENOMEM;
+	/* A former instance may have counted it. */
+	thread->counted = 0;
+	thread->is_new = 0;
+	if (thread->has_joined)
+		return 0;
 	parent = args->fork ? bpf_task_storage_get(&takt_threads, bpf_get_current_task_btf(), 0, 0) : NULL;
 	if (parent && parent->has_joined) {
 		thread->member = parent->member;
@@ -759,18 +818,28 @@ void BPF_PROG(takt_cgroup_set_bandwidth, struct cgroup *group, u64 period_us, u6
 TAKT_FN int open_queues(u32 cpu)
 {
 	struct takt_seat *seat = seat_of(cpu);
-	u32 at;
+	u32 at, known;
 
 	if (!seat)
 		return 0;
 	seat->cpu.number = cpu;
+	/* It never asked for the account while the former instance left. */
+	if (seat->is_open && !seat->is_held) {
+		hold_account(&seat->cpu, seat->cpu.now);
+		seat->is_held = 1;
+	}
 	seat->cpu.chosen.runs = TAKT_NONE;
+	seat->server = 0;
+	seat->is_asked = 0;
 	publish(seat, TAKT_NEVER);
+	/* Their first terms may be overwritten by now. */
+	known = seat->cpu.count;
 	for (at = 0; at < TAKT_SERVERS_MAX; at++) {
 		int error;
 
-		if (!terms_of(cpu, at, 1))
+		if (known ? at >= known : !terms_of(cpu, at, 1))
 			break;
+		takt_at(&seat->cpu, at)->ready = 0;
 		error = scx_bpf_create_dsq(queue_of(cpu, at), -1);
 		if (error)
 			return error;
@@ -782,9 +851,15 @@ TAKT_FN int open_queues(u32 cpu)
 SEC("struct_ops.s/takt_init")
 s32 BPF_PROG(takt_init)
 {
-	u32 cpu;
+	u32 cpu, zero = 0;
+	struct takt_end *end = bpf_map_lookup_elem(&takt_ends, &zero);
+	struct takt_when *span = when();
 	int error = scx_bpf_create_dsq(REST, -1);
 
+	if (end)
+		end->is_over = 0;
+	if (span && span->held)
+		span->held = TAKT_COMES;
 	for (cpu = 0; cpu < CPUS_MAX && !error; cpu++)
 		error = open_queues(cpu);
 	return error;

@@ -1,22 +1,28 @@
 //! Costs of takt's sched_ext scheduler, beside a FIFO scheduler and the kernel's fair class.
 //!
-//! It also measures how long the machine has no scheduler while another takes over. It is for a
-//! guest of the lab with one CPU, where an instruction takes 1 ns (.ci/lab-sched-ext-costs).
+//! It also measures how long the machine has no scheduler while another takes over, and counts the budgets of a server
+//! whose scheduler is replaced. It is for a guest of the lab with one CPU, where an instruction takes 1 ns
+//! (.ci/lab-sched-ext-costs).
 //! The answer is JSON.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle, Thread};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use takt_linux::Epoch;
-use takt_linux::sched_ext::{Fifo, Member, Order, Rule, SchedExtError, Scheduler, Shared, Terms};
+use takt_linux::sched_ext::{Fifo, Member, Order, Rule, SchedExtError, Scheduler, ServerNews, Shared, Successor, Terms};
+use takt_linux::{Epoch, clock};
 
 /// Hand-offs before and during a measurement.
 const WARM: u64 = 2_000;
 const HOPS: u64 = 20_000;
 /// Changes from one scheduler to another.
 const TAKEOVERS: usize = 11;
+/// The budget of a server whose thread replaces the scheduler, and what the thread uses before it does, in nanoseconds.
+const BUDGET: u64 = 100_000_000;
+const BEFORE: u64 = 20_000_000;
+/// How often it does.
+const REPLACEMENTS: usize = 3;
 
 /// Two threads wake each other up in turn, `hops` times. They have two places from the given one on.
 fn pair(hops: u64, places: Option<(Arc<Shared>, u32)>) -> [JoinHandle<()>; 2] {
@@ -66,28 +72,84 @@ fn hop_ns(places: Option<(&Arc<Shared>, u32)>) -> u64 {
     begin.elapsed().as_nanos() as u64 / HOPS
 }
 
-/// takt's scheduler with two servers, in force from now on. Their budgets are not used up. The first two places are in
-/// the first server, the other two in both.
-fn takt() -> Result<Scheduler, SchedExtError> {
-    let second = 1_000_000_000;
-    let terms =
-        [1, 2].map(|level| Terms::new(Rule::Deferrable, (second / 1000 * 999, second), (level, Order::Fifo, 0)));
-    let member = |server| Member {
+/// A place in this server of CPU 0.
+fn member(server: u32) -> Member {
+    Member {
         cpu: 0,
         server,
         level: 0,
         order: Order::Fifo,
         tie: 0,
         tells: 0,
-        relative: second,
+        relative: 1_000_000_000,
         shift: 0,
         release: 0,
         deadline: 0,
-    };
+    }
+}
+
+/// takt's scheduler with two servers, in force from now on. Their budgets are not used up. The first two places are in
+/// the first server, the other two in both.
+fn takt() -> Result<Scheduler, SchedExtError> {
+    let second = 1_000_000_000;
+    let terms =
+        [1, 2].map(|level| Terms::new(Rule::Deferrable, (second / 1000 * 999, second), (level, Order::Fifo, 0)));
     let scheduler = Scheduler::load(&[(0, terms.to_vec())], &[0, 0, 0, 1].map(member), &[])?;
     let now = Epoch::of_clock().now().as_ns();
     scheduler.shared().begin(now, now + 3_600 * second);
     Ok(scheduler)
+}
+
+/// What a server told, and the gaps while its scheduler was replaced, in nanoseconds.
+#[derive(Default)]
+struct Carried {
+    budgets: u64,
+    exhausted: u64,
+    paid: u64,
+    gaps: Vec<u64>,
+}
+
+/// A thread of a server replaces the scheduler again and again, in one budget of a long period. Then it uses up the
+/// rest of this budget.
+fn carry() -> Result<Carried, SchedExtError> {
+    let period = 1000 * BUDGET;
+    let terms = Terms::new(Rule::Deferrable, (BUDGET, period), (0, Order::Fifo, 0));
+    let mut scheduler = Scheduler::load(&[(0, vec![terms])], &[member(0)], &[])?;
+    scheduler.attach()?;
+    let successors: Result<Vec<Successor>, SchedExtError> = (0..REPLACEMENTS).map(|_| scheduler.successor()).collect();
+    let successors = successors?;
+    let (shared, is_over) = (scheduler.shared(), Arc::new(AtomicBool::new(false)));
+    let (own, must_end) = (shared.clone(), is_over.clone());
+    let run = move || -> Result<(Scheduler, Vec<u64>), SchedExtError> {
+        own.join(0)?;
+        let mut gaps = Vec::new();
+        for successor in successors {
+            let begin = clock::thread_cpu();
+            while clock::thread_cpu().saturating_sub(begin).as_ns() < BEFORE {}
+            gaps.push(scheduler.replace(successor)?.as_ns());
+        }
+        while !must_end.load(Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
+        Ok((scheduler, gaps))
+    };
+    let now = Epoch::of_clock().now().as_ns();
+    shared.begin(now, now + period);
+    let thread = thread::spawn(run);
+    // Whoever is in no server runs again when the budget is used up, and lets the thread end.
+    thread::sleep(Duration::from_nanos(3 * BUDGET));
+    is_over.store(true, Ordering::Release);
+    shared.end(Epoch::of_clock().now().as_ns());
+    let (mut scheduler, gaps) = thread.join().expect("the thread ends")?;
+    let mut carried = Carried { gaps, ..Carried::default() };
+    scheduler.take(&mut |event| match event.news {
+        ServerNews::Replenished { .. } => carried.budgets += 1,
+        ServerNews::Exhausted => carried.exhausted += 1,
+        ServerNews::Paid { amount, .. } => carried.paid += amount,
+        ServerNews::Idle | ServerNews::Switched { .. } => {}
+    });
+    carried.gaps.sort_unstable();
+    Ok(carried)
 }
 
 fn main() -> Result<(), SchedExtError> {
@@ -126,10 +188,12 @@ fn main() -> Result<(), SchedExtError> {
         all.flatten().filter(|entry| number(&entry.file_name())).count()
     });
     gaps.sort_unstable();
+    let carried = carry()?;
     println!(
         "{{\"fair_ns\":{fair},\"fifo_ns\":{in_fifo},\"rest_ns\":{},\"one_server_ns\":{},\"two_servers_ns\":{},\
          \"decisions_per_100_hops\":[{},{},{}],\"takeover_ns\":{},\"takeover_max_ns\":{},\"load_ns\":{load},\
-         \"processes\":{threads}}}",
+         \"processes\":{threads},\"replace_ns\":{},\"replace_max_ns\":{},\"budget_ns\":{BUDGET},\"budgets\":{},\
+         \"exhausted\":{},\"paid_ns\":{}}}",
         served[0].0,
         served[1].0,
         served[2].0,
@@ -138,6 +202,11 @@ fn main() -> Result<(), SchedExtError> {
         served[2].1,
         gaps[TAKEOVERS / 2],
         gaps[TAKEOVERS - 1],
+        carried.gaps[REPLACEMENTS / 2],
+        carried.gaps[REPLACEMENTS - 1],
+        carried.budgets,
+        carried.exhausted,
+        carried.paid,
     );
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! [`Scheduler::attach`] on it schedules all ordinary threads of the machine. Threads join servers by
 //! [`Shared::join`]. Between the instants of [`Shared::begin`] the servers are in force; before and after them all
 //! threads are alike. Dropping the scheduler, or the end of the process, gives the machine its own scheduler back.
+//! [`Scheduler::replace`] puts another instance in its place, and budgets carry over.
 //!
 //! Times are nanoseconds of CLOCK_MONOTONIC.
 
@@ -75,7 +76,7 @@ mod types;
 #[cfg(feature = "bpf")]
 pub use peer::Fifo;
 
-pub use imp::{Scheduler, Shared};
+pub use imp::{Scheduler, Shared, Successor};
 pub use types::{
     BANDWIDTH_PERIOD_MAX, CHANGES_MAX, CPUS_MAX, CpuCount, Ended, Group, LEVELS_MAX, MEMBERS_MAX, Member, Order, Rule,
     SERVERS_MAX, SchedExtError, ServerEvent, ServerNews, TIES_MAX, Terms, Written,

@@ -3,11 +3,17 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use takt_model::Span;
+
 use super::types::{CpuCount, Ended, Group, Member, SchedExtError, ServerEvent, Terms, Written};
 
 /// See [`crate::sched_ext`].
 #[derive(Debug)]
 pub struct Scheduler(Infallible);
+
+/// See [`crate::sched_ext`].
+#[derive(Debug)]
+pub struct Successor(Infallible);
 
 /// See [`crate::sched_ext`].
 #[derive(Debug)]
@@ -25,6 +31,18 @@ impl Scheduler {
     /// Never: there is no scheduler.
     pub fn attach(&mut self) -> Result<(), SchedExtError> {
         match self.0 {}
+    }
+
+    /// # Errors
+    /// Never: there is no scheduler.
+    pub fn successor(&self) -> Result<Successor, SchedExtError> {
+        match self.0 {}
+    }
+
+    /// # Errors
+    /// Never: there is no scheduler.
+    pub fn replace(&mut self, successor: Successor) -> Result<Span, SchedExtError> {
+        match successor.0 {}
     }
 
     #[must_use]

@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use libbpf_rs::btf::{Btf, types};
 use libbpf_rs::{Link, Map, MapCore as _, MapFlags, Object};
+use takt_model::{Span, Time};
 
 use super::types::{
     CHANGES_MAX, CPUS_MAX, CpuCount, Ended, Group, MEMBERS_MAX, Member, SERVERS_MAX, SchedExtError, ServerEvent,
     ServerNews, Terms, Written,
 };
-use crate::bpf::{image, load, register};
+use crate::Epoch;
+use crate::bpf::{BpfError, image, load, register};
 
 /// The scheduler. See [`crate::sched_ext`].
 #[derive(Debug)]
@@ -26,6 +28,13 @@ pub struct Scheduler {
     events: Ring,
     /// The last version of each server's terms.
     versions: Vec<u32>,
+}
+
+/// Another instance of a scheduler, loaded and not attached. See [`Scheduler::successor`].
+#[derive(Debug)]
+pub struct Successor {
+    object: Object,
+    shared: Arc<Shared>,
 }
 
 /// What the threads of a run share with the scheduler in the kernel.
@@ -78,7 +87,13 @@ struct RawEnd {
 
 /// Words of `struct takt_count`, `struct takt_when` and `struct takt_member`.
 const COUNT_WORDS: usize = 4;
-const WHEN_WORDS: usize = 3;
+const WHEN_WORDS: usize = 4;
+/// Where the third one and the fourth one stand: the count of changes, and whether an instance leaves.
+const GENERATION_WORD: usize = 2;
+const HELD_WORD: usize = 3;
+/// Values of the latter (`enum takt_held`).
+const DECIDES: u64 = 0;
+const LEAVES: u64 = 1;
 /// Of `struct takt_limit`.
 const LIMIT_WORDS: usize = 4;
 const MEMBER_WORDS: usize = size_of::<Member>() / 8;
@@ -90,6 +105,35 @@ const PAID_IDLE: u64 = 1 << 63;
 const NO_LIMIT_US: u64 = 1 << 53;
 /// The schedulers of the object: one without control groups, and one with them.
 const OPS: [&str; 2] = ["takt_ops", "takt_group_ops"];
+/// The maps that an instance has from the former one: budgets, threads, all that user space writes, and the events.
+const KEPT: [&str; 9] = [
+    "takt_cpus",
+    "takt_counts",
+    "takt_terms",
+    "takt_members",
+    "takt_when",
+    "takt_threads",
+    "takt_groups",
+    "takt_limits",
+    "takt_events",
+];
+
+/// Gives the kernel the program with these operations. It has maps of its own, or those of a former instance.
+fn open(ops: &str, former: Option<&Object>) -> Result<Object, BpfError> {
+    load("takt_scx", image!("takt_scx"), |object| {
+        for mut map in object.maps_mut() {
+            if OPS.iter().any(|other| map.name() == *other && ops != *other) {
+                map.set_autocreate(false)?;
+            }
+            if KEPT.iter().any(|kept| map.name() == *kept)
+                && let Some(kept) = former.and_then(|former| former.maps().find(|kept| kept.name() == map.name()))
+            {
+                map.reuse_fd(kept.as_fd())?;
+            }
+        }
+        Ok(())
+    })
+}
 
 /// Whether the kernel tells schedulers of control groups and of their cpu.max.
 pub(super) fn tells_of_groups() -> bool {
@@ -113,11 +157,8 @@ impl Scheduler {
         if !is_small || members.len() > MEMBERS_MAX {
             return Err(broken("its size", io::ErrorKind::InvalidInput.into()));
         }
-        let [ops, other] = if groups.is_empty() { OPS } else { [OPS[1], OPS[0]] };
-        let object = load("takt_scx", image!("takt_scx"), |object| {
-            let mut unused = object.maps_mut().filter(|map| map.name() == other);
-            unused.try_for_each(|mut map| map.set_autocreate(false))
-        })?;
+        let ops = if groups.is_empty() { OPS[0] } else { OPS[1] };
+        let object = open(ops, None)?;
         let join = object.progs_mut().find(|program| program.name() == "takt_join");
         let join = join.ok_or_else(|| broken("takt_join", io::ErrorKind::NotFound.into()))?;
         let join = join.as_fd().try_clone_to_owned().map_err(|cause| broken("takt_join", cause))?;
@@ -164,6 +205,48 @@ impl Scheduler {
         self.link = None;
     }
 
+    /// Loads another instance of the scheduler for [`Scheduler::replace`]. This one stays at work. Both have the same
+    /// servers, threads and events. The kernel verifies the program once more, which takes long.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn successor(&self) -> Result<Successor, SchedExtError> {
+        Ok(Successor { object: open(self.ops, Some(&self.object))?, shared: self.shared.clone() })
+    }
+
+    /// Detaches this instance and attaches its successor. The answer is the time between: all threads run under the
+    /// kernel's own scheduler then, and no budget is used. Budgets, changes that wait and the places of threads stay. A
+    /// thread that does not tell its jobs counts as one that has just woken up. A child that begins between has the
+    /// place of its control group, or none.
+    ///
+    /// # Errors
+    /// It is the successor of another scheduler, or the kernel refuses it. Then this instance is attached again, if the
+    /// kernel lets it.
+    pub fn replace(&mut self, successor: Successor) -> Result<Span, SchedExtError> {
+        let Successor { mut object, shared } = successor;
+        if !Arc::ptr_eq(&shared, &self.shared) {
+            return Err(broken("the successor of another scheduler", io::ErrorKind::InvalidInput.into()));
+        }
+        shared.word(&shared.when, HELD_WORD).store(LEAVES, Ordering::Release);
+        let begin = Epoch::now_is_zero();
+        self.link = None;
+        let link = register(&mut object, self.ops);
+        let gap = begin.now().saturating_since(Time::ZERO);
+        match link {
+            Ok(link) => {
+                self.object = object;
+                self.link = Some(link);
+                Ok(gap)
+            }
+            Err(cause) => {
+                if self.attach().is_err() {
+                    shared.word(&shared.when, HELD_WORD).store(DECIDES, Ordering::Release);
+                }
+                Err(broken("attaching the successor", cause))
+            }
+        }
+    }
+
     /// What threads need of it.
     #[must_use]
     pub fn shared(&self) -> Arc<Shared> {
@@ -177,7 +260,7 @@ impl Scheduler {
     /// There is no such server, or the kernel's refusal.
     pub fn change(&mut self, cpu: u32, server: u32, terms: Terms) -> Result<(), SchedExtError> {
         self.write(cpu, server, terms)?;
-        self.shared.word(&self.shared.when, 2).fetch_add(1, Ordering::AcqRel);
+        self.shared.word(&self.shared.when, GENERATION_WORD).fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
