@@ -3,15 +3,19 @@
 //! It also measures how long the machine has no scheduler while another takes over, and counts the budgets of a server
 //! whose scheduler is replaced. It is for a guest of the lab with one CPU, where an instruction takes 1 ns
 //! (.ci/lab-sched-ext-costs).
-//! The answer is JSON.
+//! With an argument it also measures the scheduler that this program loads. The answer is JSON.
 
+use std::ffi::OsStr;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use takt_linux::sched_ext::{Fifo, Member, Order, Rule, SchedExtError, Scheduler, ServerNews, Shared, Successor, Terms};
-use takt_linux::{Epoch, clock};
+use takt_linux::sched_ext::{
+    Fifo, Member, Order, Rule, SchedExtError, Scheduler, ServerNews, Shared, Successor, Terms,
+};
+use takt_linux::{Epoch, clock, process, sched_ext};
 
 /// Hand-offs before and during a measurement.
 const WARM: u64 = 2_000;
@@ -70,6 +74,22 @@ fn hop_ns(places: Option<(&Arc<Shared>, u32)>) -> u64 {
     let begin = Instant::now();
     wait_for(pair(HOPS, places));
     begin.elapsed().as_nanos() as u64 / HOPS
+}
+
+/// The name of the scheduler that this program loads, and nanoseconds from one hand-off to the next under it.
+fn peer(program: &OsStr) -> (String, u64) {
+    let mut child = Command::new(program).stdout(Stdio::null()).spawn().expect("the program starts");
+    let state = || std::fs::read_to_string("/sys/kernel/sched_ext/state").unwrap_or_default();
+    while state().trim() != "enabled" {
+        assert!(matches!(child.try_wait(), Ok(None)), "the program has ended without a scheduler");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let name = sched_ext::present().unwrap_or_default();
+    let ns = hop_ns(None);
+    // SIGINT, at which it gives the machine its own scheduler back.
+    process::signal(&mut child, 2);
+    child.wait().expect("the program ends");
+    (name, ns)
 }
 
 /// A place in this server of CPU 0.
@@ -158,6 +178,13 @@ fn main() -> Result<(), SchedExtError> {
     fifo.attach()?;
     let in_fifo = hop_ns(None);
     fifo.detach();
+    let peer = std::env::args_os().nth(1).map_or_else(
+        || "null".to_owned(),
+        |program| {
+            let (name, ns) = peer(&program);
+            format!("{{\"name\":\"{name}\",\"ns\":{ns}}}")
+        },
+    );
     let begin = Instant::now();
     let mut own = takt()?;
     let load = begin.elapsed().as_nanos();
@@ -190,7 +217,8 @@ fn main() -> Result<(), SchedExtError> {
     gaps.sort_unstable();
     let carried = carry()?;
     println!(
-        "{{\"fair_ns\":{fair},\"fifo_ns\":{in_fifo},\"rest_ns\":{},\"one_server_ns\":{},\"two_servers_ns\":{},\
+        "{{\"fair_ns\":{fair},\"fifo_ns\":{in_fifo},\"peer\":{peer},\
+         \"rest_ns\":{},\"one_server_ns\":{},\"two_servers_ns\":{},\
          \"decisions_per_100_hops\":[{},{},{}],\"takeover_ns\":{},\"takeover_max_ns\":{},\"load_ns\":{load},\
          \"processes\":{threads},\"replace_ns\":{},\"replace_max_ns\":{},\"budget_ns\":{BUDGET},\"budgets\":{},\
          \"exhausted\":{},\"paid_ns\":{}}}",
