@@ -53,8 +53,9 @@ fn split_by(folder: &Folder, back_end: BackEnd, clock: Option<(i64, i64)>, late:
         Event::Start { job, .. } | Event::Complete { job, .. } => definitions.tasks[job.task.index()].name.as_str(),
         _ => "",
     };
-    let shifted = |record: Record| {
-        Record { time: record.time.saturating_add(late(record.stream, name(&record.event))), ..record }
+    let shifted = |record: Record| Record {
+        time: record.time.saturating_add(late(record.stream, name(&record.event))),
+        ..record
     };
     let mut records: Vec<Record> = reader.by_ref().map(|record| shifted(record.expect("a record"))).collect();
     // Stable: events of one instant keep their order.
