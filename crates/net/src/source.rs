@@ -145,6 +145,8 @@ pub enum Unsynchronised {
     OtherClock,
     /// It has not measured how long messages take from its master.
     NoDelay,
+    /// A boundary clock of PTP stands between it and the grandmaster. Its errors are not known.
+    BoundaryClock,
     /// A port of PTP that does not follow a master, with its state's number (IEEE 1588, Table 20).
     PortState(u8),
 }
@@ -159,6 +161,7 @@ impl fmt::Display for Unsynchronised {
             Unsynchronised::Expired => "its last value is too old",
             Unsynchronised::OtherClock => "it synchronises a clock of the device, not CLOCK_REALTIME",
             Unsynchronised::NoDelay => "it has measured no path delay",
+            Unsynchronised::BoundaryClock => "a boundary clock is between it and the grandmaster",
             Unsynchronised::PortState(1) => "its port is initialising",
             Unsynchronised::PortState(2) => "its port is faulty",
             Unsynchronised::PortState(3) => "its port is disabled",

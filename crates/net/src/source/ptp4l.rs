@@ -12,14 +12,15 @@
 //! | data | takt reads |
 //! |---|---|
 //! | DEFAULT_DATA_SET 0x2000 | ports at 2, own identity at 10 |
-//! | CURRENT_DATA_SET 0x2001 | mean path delay at 10, in nanoseconds / 2^16 |
+//! | CURRENT_DATA_SET 0x2001 | steps to the grandmaster at 0, mean path delay at 10, in nanoseconds / 2^16 |
 //! | TIME_STATUS_NP 0xC000, of linuxptp | offset at 0, last message at 8, grandmaster at 38 and 42 |
 //! | PORT_DATA_SET 0x2004 | number at 8, delay to the peer at 12, in nanoseconds / 2^16 |
 //! | PORT_PROPERTIES_NP 0xC004, of linuxptp | number at 8, state at 10, kind of time stamps at 11 |
 //!
 //! **Bound.** |offset| + path delay. The offset is the time that the last Sync message seems to take,
 //! less the path delay, which ptp4l filters. So the bound holds if this message took at most twice the
-//! path delay. Boundary clocks on the way to the grandmaster add errors that ptp4l does not know.
+//! path delay. A boundary clock on the way to the grandmaster (more than one step) adds errors that ptp4l
+//! does not know, so there is no bound.
 //!
 //! **Path delay.** If ports measure the delay to their peers (P2P), ptp4l leaves the mean path delay at
 //! zero. If both are zero, it has measured none, and there is no bound.
@@ -110,6 +111,8 @@ pub enum Answer {
     },
     /// CURRENT_DATA_SET.
     Current {
+        /// How many steps the grandmaster is away; one: it is the master.
+        steps: u16,
         /// The mean path delay to the master, rounded up; zero: none is measured.
         delay: Span,
     },
@@ -152,7 +155,7 @@ pub fn answer(message: &[u8]) -> Option<(u8, u16, Answer)> {
     let long = |at| bytes(data, at).map(i64::from_be_bytes);
     let answer = match word(52)? {
         0x2000 => Answer::Default { ports: bytes(data, 2).map(u16::from_be_bytes)?, identity: bytes(data, 10)? },
-        0x2001 => Answer::Current { delay: delay(long(10)?) },
+        0x2001 => Answer::Current { steps: bytes(data, 0).map(u16::from_be_bytes)?, delay: delay(long(10)?) },
         0x2004 => Answer::PortData { number: bytes(data, 8).map(u16::from_be_bytes)?, delay: delay(long(12)?) },
         0xc000 => Answer::TimeStatus {
             offset: long(0)?,
@@ -182,7 +185,8 @@ fn delay(scaled: i64) -> Span {
 pub struct Answers {
     identity: Option<[u8; 8]>,
     ports_expected: usize,
-    delay: Option<Span>,
+    /// Steps to the grandmaster, and the mean path delay.
+    current: Option<(u16, Span)>,
     status: Option<(i64, u64, Option<[u8; 8]>)>,
     /// Number, state, and whether software stamps.
     ports: Vec<(u16, u8, bool)>,
@@ -198,7 +202,7 @@ impl Answers {
                 self.ports_expected = usize::from(ports);
                 self.identity = Some(identity);
             }
-            Answer::Current { delay } => self.delay = Some(delay),
+            Answer::Current { steps, delay } => self.current = Some((steps, delay)),
             Answer::TimeStatus { offset, last, grandmaster } => self.status = Some((offset, last, grandmaster)),
             Answer::PortData { number, delay } if self.peers.len() < PORTS_MAX => self.peers.push((number, delay)),
             Answer::Port { number, state, is_software } if self.ports.len() < PORTS_MAX => {
@@ -211,14 +215,14 @@ impl Answers {
     /// Whether all have come.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        let all = self.identity.is_some() && self.delay.is_some() && self.status.is_some();
+        let all = self.identity.is_some() && self.current.is_some() && self.status.is_some();
         all && self.ports.len().min(self.peers.len()) >= self.ports_expected
     }
 
     /// The measured delay between a port and its master or its peer.
     fn path_delay(&self, port: u16) -> Option<Span> {
         let peer = self.peers.iter().filter(|(number, _)| *number == port).map(|(_, delay)| *delay);
-        peer.chain(self.delay).max().filter(|delay| !delay.is_zero())
+        peer.chain(self.current.map(|(_, delay)| delay)).max().filter(|delay| !delay.is_zero())
     }
 
     /// The report at `now` of CLOCK_MONOTONIC. CLOCK_REALTIME shows `realtime` nanoseconds then. `None`:
@@ -241,6 +245,9 @@ impl Answers {
                 growth_ppb: 0,
                 until: now.saturating_add(USED_FOR),
             }),
+            (Some(_), Some(_)) if self.current.is_some_and(|(steps, _)| steps > 1) => {
+                Err(Unsynchronised::BoundaryClock)
+            }
             (Some((port, ..)), Some(grandmaster)) => match (self.path_delay(*port), realtime.checked_sub(last)) {
                 (None, _) => Err(Unsynchronised::NoDelay),
                 (Some(delay), Some(age)) if last > 0 && age <= USED_FOR.as_ns() => {
@@ -339,6 +346,8 @@ mod tests {
             packets[3][66..74].copy_from_slice(&nothing.to_be_bytes());
             assert_eq!(state(&packets, LAST), Err(Unsynchronised::NoDelay));
         }
+        packets[1][55] = 2;
+        assert_eq!(state(&packets, LAST), Err(Unsynchronised::BoundaryClock));
         packets[4][65] = 1;
         assert_eq!(state(&packets, LAST), Err(Unsynchronised::OtherClock));
         let mut packets = GRANDMASTER.map(packet);
