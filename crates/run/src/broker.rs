@@ -3,10 +3,11 @@
 //!
 //! Programs are clients of [`takt_dispatch::deadline`]. The order is that of
 //! [`takt_net::Outbox`]. A message goes to the kernel only while less than [`BrokerSpec::unsent`]
-//! bytes of former datagrams still wait there. So the kernel's queues hold about one packet, and a
-//! message that comes later with an earlier deadline overtakes all others.
+//! bytes of former packets still wait there: of datagrams, and of streams. So the kernel's queues
+//! hold about one packet, and a message that comes later with an earlier deadline overtakes all
+//! others.
 //!
-//! The kernel holds datagrams to an address that does not answer (ARP) for seconds. So bytes of a
+//! The kernel holds packets to an address that does not answer (ARP) for seconds. So bytes of a
 //! socket that stand still count no more until they change. A socket without room for its message
 //! delays no other.
 //!
@@ -105,7 +106,7 @@ struct Message {
 enum Place {
     Listener,
     Client(usize),
-    /// A datagram socket with packets in the kernel.
+    /// A datagram socket with packets in the kernel, which tells when there is room.
     Line,
     Blocked(u32),
 }
@@ -479,7 +480,8 @@ impl Broker {
             self.end(packet, Fate::Refused(0));
             return true;
         };
-        let is_stream = member.outgoing.transport() == Transport::Stream;
+        let transport = member.outgoing.transport();
+        let is_stream = transport == Transport::Stream;
         let left = message.bytes.get(message.done..).unwrap_or_default();
         let turn = if is_stream { left.get(..STREAM_TURN).unwrap_or(left) } else { left };
         match member.outgoing.send(turn, message.to.as_ref()) {
@@ -488,9 +490,8 @@ impl Broker {
                 self.stats.bytes += bytes as u64;
                 if is_stream {
                     member.counts.bytes += bytes as u64;
-                } else {
-                    self.line.sent(packet.stream, bytes as u64, now);
                 }
+                self.line.sent(packet.stream, transport, bytes as u64, now);
                 let left = message.bytes.len().saturating_sub(message.done);
                 if is_stream && left > 0 {
                     self.outbox.partly(now, packet, Bytes::new(left as u64));

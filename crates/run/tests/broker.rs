@@ -2,14 +2,15 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use socket2::SockRef;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use takt_dispatch::deadline::wire::{Answer, MESSAGE_MAX, Request, VERSION, WAITING_MAX};
 use takt_dispatch::deadline::{DeadlineSender, DeadlineSocket, Route, SendError};
 use takt_linux::clock::pause;
@@ -27,24 +28,60 @@ const STOP: u8 = 1;
 /// The broker ends as if it was killed: it sends nothing more.
 const DIE: u8 = 2;
 
+/// The broker does nothing until it gets another order.
+const HOLD: u8 = 3;
+
 struct Running {
     order: Arc<AtomicU8>,
+    /// One more than the messages that it had sent when it was held; 0: it is not held.
+    held: Arc<AtomicU64>,
+    /// How often it has asked for its order.
+    asked: Arc<AtomicU64>,
     thread: Option<JoinHandle<BrokerStats>>,
 }
 
 impl Running {
     fn start(spec: BrokerSpec) -> Running {
         let order = Arc::new(AtomicU8::new(GO));
-        let asked = Arc::clone(&order);
+        let [held, asked] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+        let its = (Arc::clone(&order), Arc::clone(&held), Arc::clone(&asked));
         let mut broker = Broker::bind(spec).unwrap();
         let thread = std::thread::spawn(move || {
-            broker.serve(&mut |_| match asked.load(Ordering::Acquire) {
-                // Unwinding drops the broker with all that waits in it.
-                DIE => std::panic::resume_unwind(Box::new("killed")),
-                order => order == STOP,
+            let (order, held, asked) = its;
+            broker.serve(&mut |stats| {
+                asked.fetch_add(1, Ordering::AcqRel);
+                while order.load(Ordering::Acquire) == HOLD {
+                    held.store(stats.sent + 1, Ordering::Release);
+                    pause(Span::from_ms(1));
+                }
+                held.store(0, Ordering::Release);
+                match order.load(Ordering::Acquire) {
+                    // Unwinding drops the broker with all that waits in it.
+                    DIE => std::panic::resume_unwind(Box::new("killed")),
+                    order => order == STOP,
+                }
             })
         });
-        Running { order, thread: Some(thread) }
+        Running { order, held, asked, thread: Some(thread) }
+    }
+
+    /// Makes the broker stand still. Returns how many messages it has sent.
+    fn hold(&self) -> u64 {
+        self.order.store(HOLD, Ordering::Release);
+        until("the broker stands still", || self.held.load(Ordering::Acquire) > 0);
+        self.held.load(Ordering::Acquire) - 1
+    }
+
+    /// Lets it go on.
+    fn go(&self) {
+        self.order.store(GO, Ordering::Release);
+        until("the broker goes on", || self.held.load(Ordering::Acquire) == 0);
+    }
+
+    /// Waits until it has asked for its order so often. It reads and sends at least once between two of them.
+    fn turns(&self, count: u64) {
+        let from = self.asked.load(Ordering::Acquire);
+        until("the broker takes its turns", || self.asked.load(Ordering::Acquire) >= from + count);
     }
 
     fn stop(mut self) -> BrokerStats {
@@ -156,6 +193,14 @@ fn datagrams_go_through_the_broker_and_their_fate_is_told() {
     assert!(!path.exists());
 }
 
+/// A link with that rate for messages with deadlines.
+fn link(bps: u64) -> Link {
+    Link {
+        bucket: Some(Bucket { burst: Bytes::new(1600), rate: Rate::from_bps(bps) }),
+        ..Link::at(Rate::from_bps(100_000_000))
+    }
+}
+
 /// The tags of datagrams in the order in which they leave a line. All of them wait when the line
 /// becomes fast: those that had left before, or were with the kernel, are not among them.
 fn order_on_the_line(order: Order) -> Option<Vec<u8>> {
@@ -167,10 +212,6 @@ fn order_on_the_line(order: Order) -> Option<Vec<u8>> {
             println!("skipped: {error}");
             return None;
         }
-    };
-    let link = |bps| Link {
-        bucket: Some(Bucket { burst: Bytes::new(1600), rate: Rate::from_bps(bps) }),
-        ..Link::at(Rate::from_bps(100_000_000))
     };
     let body = || {
         // Between two CPUs the kernel keeps no order of datagrams. Threads inherit this.
@@ -233,6 +274,101 @@ fn a_line_gets_messages_in_the_order_of_their_deadlines() {
     assert!(first <= 12, "{ranks:?}");
     let Some(tags) = order_on_the_line(Order::Fifo) else { return };
     assert!(tags.is_sorted(), "{tags:?}");
+}
+
+/// A socket that receives all IPv4 packets that come out of the cable, in the order in which they come.
+fn packets() -> Socket {
+    const IPV4: u16 = 0x0800;
+    let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(Protocol::from(i32::from(IPV4.to_be())))).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    socket
+}
+
+/// The first byte that a TCP packet over IPv4 carries. `None`: it carries none, or is no such packet.
+fn first_byte(packet: &[u8]) -> Option<u8> {
+    const TCP: u8 = 6;
+    let head = usize::from(packet.first()? & 15) * 4;
+    let length = usize::from(u16::from_be_bytes([*packet.get(2)?, *packet.get(3)?]));
+    let bytes = packet.get(..length)?.get(head..).filter(|_| packet.get(9) == Some(&TCP))?;
+    let head = usize::from(bytes.get(12)? >> 4) * 4;
+    bytes.get(head).copied()
+}
+
+/// Streams that share a class wait in the broker and not in the queue of the class. So a message that comes later
+/// overtakes all others with later deadlines.
+#[test]
+fn messages_of_streams_leave_a_line_in_the_order_of_their_deadlines() {
+    /// Streams with a message before the broker is held, and after. The broker reads so many requests of a client
+    /// before it sends.
+    const EACH: u8 = 32;
+    let path = path("streams-on-a-line");
+    let cable = match Cable::lay(false) {
+        Ok(cable) => cable,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let rank = |tag: u8| u64::from(tag) * 7 % u64::from(2 * EACH);
+    let body = || {
+        // Between two CPUs the kernel keeps no order of packets. Threads inherit this.
+        sched::set_affinity(&sched::affinity()[..1]).unwrap();
+        cable.left().enter().unwrap();
+        let listener = cable.right().run(|| TcpListener::bind((cable.right().address(), 0)).unwrap()).unwrap();
+        let connect = |_| {
+            let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            (tcp, listener.accept().unwrap().0)
+        };
+        let connections: Vec<(TcpStream, TcpStream)> = (0..2 * EACH).map(connect).collect();
+        let device = Device::find(cable.left().device()).unwrap().unwrap();
+        // A message takes more than half a second.
+        let slow = Plan::new(&link(8_000), &device).unwrap();
+        let mut shares = match tc::apply(&device, &slow, &Rule::usual(false), false) {
+            Ok(shares) => shares,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let line = cable.right().run(packets).unwrap();
+        let rate = Some(Rate::from_bps(8_000));
+        let broker = Running::start(BrokerSpec { rate, priority: Some(6), ..BrokerSpec::new(&path) });
+        let sender = DeadlineSender::open(&path).unwrap();
+        until("the broker answers", || sender.route() == Route::Broker);
+        // Each stream has one message: a stream keeps its own order. Deadlines have another order than the sends.
+        let deadline = |tag| Span::from_s(1000 + 100 * rank(tag));
+        let join = (0..).zip(&connections).map(|(tag, (tcp, _))| joined(&sender, tcp, deadline(tag)));
+        let sockets: Vec<DeadlineSocket> = join.collect();
+        let send = |tags: Range<u8>| {
+            for tag in tags {
+                let sent = sockets[usize::from(tag)].send(&[&[tag][..], &[0; 499]].concat()).unwrap();
+                assert_eq!((sent.bytes, sent.route), (500, Route::Broker));
+            }
+        };
+        broker.hold();
+        send(0..EACH);
+        broker.go();
+        // Enough turns to send all, eight in each.
+        broker.turns(6);
+        let taken = broker.hold() as usize;
+        send(EACH..2 * EACH);
+        let fast = Plan::new(&link(10_000_000), &device).unwrap();
+        shares.change(&fast, &Rule::usual(false)).unwrap();
+        broker.go();
+        let (mut tags, mut packet) = (Vec::new(), [0; 2000]);
+        while tags.len() < usize::from(2 * EACH) {
+            let length = (&line).read(&mut packet).unwrap();
+            match first_byte(&packet[..length]) {
+                // TCP may repeat a segment.
+                Some(tag) if !tags.contains(&tag) => tags.push(tag),
+                _ => {}
+            }
+        }
+        drop(sockets);
+        broker.stop();
+        assert!(taken < usize::from(EACH), "the kernel took all of them, and kept them from the broker");
+        // By the deadline among those that waited: first of the messages until the hold, then of all that were left.
+        let mut expected: Vec<u8> = (0..EACH).collect();
+        expected.sort_by_key(|tag| rank(*tag));
+        expected.extend(EACH..2 * EACH);
+        expected[taken..].sort_by_key(|tag| rank(*tag));
+        assert_eq!(tags, expected, "{taken} had left before the last came");
+    };
+    std::thread::scope(|scope| scope.spawn(body).join().unwrap());
 }
 
 #[test]

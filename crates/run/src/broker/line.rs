@@ -1,20 +1,24 @@
-//! The bytes of datagrams that the kernel still holds, and whether another message may go there. Pure.
+//! The packets that the kernel still holds, and whether another message may go there. Pure.
 //!
-//! The kernel holds datagrams to an address that does not answer (ARP) for seconds. So bytes of a
-//! socket that stand still count no more until they change.
+//! Datagrams and segments of streams wait in the same queue, so both count. Bytes count as the
+//! memory of their packets. The kernel holds packets to an address that does not answer (ARP) for
+//! seconds. So bytes of a socket that stand still count no more until they change.
 
 use std::collections::VecDeque;
 
+use takt_linux::outgoing::Transport;
 use takt_model::{Rate, Span, Time};
 
 /// A socket whose bytes do not become fewer for so long waits for something else than the line. With
 /// a rate it is at least four times the time of `unsent` bytes.
 pub(super) const STUCK: Span = Span::from_ms(20);
-/// Half of the smallest send buffer, in the kernel's count: a socket with more reports an event
-/// when there is room.
+/// Half of the smallest send buffer, in the kernel's count: a datagram socket with more reports an
+/// event when there is room. A stream reports none when a segment leaves.
 const HALF_BUFFER: u64 = 2304;
-/// Bytes of a datagram in the kernel's count, at least.
-const DATAGRAM: u64 = 768;
+/// Bytes of a packet in the kernel's count, at least.
+const PACKET: u64 = 768;
+/// The most bytes of a stream in a segment on an Ethernet.
+const SEGMENT: u64 = 1448;
 
 /// Whether a message may go to the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,16 +30,17 @@ pub(super) enum SendReadiness {
     Unclear,
 }
 
-/// A datagram socket that has or had bytes in the kernel.
+/// A socket that has or had packets in the kernel.
 struct InKernel {
     number: u32,
+    transport: Transport,
     /// Its bytes there at the last look.
     seen: u64,
     /// When they last became fewer, or more were sent.
     since: Time,
     /// Bytes that wait for something else than the line.
     stuck: u64,
-    /// The frames of the datagrams that may be there.
+    /// The frames of the packets that may be there.
     frames: VecDeque<u64>,
 }
 
@@ -51,8 +56,12 @@ impl InKernel {
         }
         self.seen = unsent;
         self.stuck = self.stuck.min(unsent);
-        let left = self.frames.len().saturating_sub(usize::try_from(unsent / DATAGRAM).unwrap_or(usize::MAX));
+        let left = self.frames.len().saturating_sub(usize::try_from(unsent / PACKET).unwrap_or(usize::MAX));
         self.frames.drain(..left);
+        // The memory of a segment is larger than its frame.
+        while self.transport == Transport::Stream && self.frames.iter().sum::<u64>() > unsent {
+            self.frames.pop_front();
+        }
         if now.saturating_since(self.since) >= patience {
             self.stuck = unsent;
         }
@@ -76,13 +85,14 @@ impl Line {
     pub(super) fn look(&mut self, now: Time, unsent: impl Fn(u32) -> u64) -> SendReadiness {
         let patience = self.rate.map_or(STUCK, |rate| STUCK.max(time_on_line(4 * self.unsent, rate)));
         let (mut sum, mut moving) = (0, 0);
-        // A socket reports room when less than half of its buffer is used.
+        // A datagram socket reports room when less than half of its buffer is used.
         let mut reports = false;
         self.sockets.retain_mut(|socket| {
             socket.look(unsent(socket.number), now, patience);
             sum += socket.moving();
             moving += usize::from(socket.moving() > 0);
-            reports |= socket.stuck == 0 && socket.seen >= HALF_BUFFER;
+            let is_stream = socket.transport == Transport::Stream;
+            reports |= !is_stream && socket.stuck == 0 && socket.seen >= HALF_BUFFER;
             socket.seen > 0
         });
         if sum < self.unsent {
@@ -99,15 +109,18 @@ impl Line {
         self.sockets.iter().filter(|socket| socket.moving() > 0).map(|socket| socket.number)
     }
 
-    /// The kernel took a datagram of a socket.
-    pub(super) fn sent(&mut self, number: u32, bytes: u64, now: Time) {
-        let frame = frame(bytes);
+    /// The kernel took a datagram, or so many bytes of a stream.
+    pub(super) fn sent(&mut self, number: u32, transport: Transport, bytes: u64, now: Time) {
+        let frames = frames(transport, bytes);
         match self.sockets.iter_mut().find(|socket| socket.number == number) {
             Some(socket) => {
                 socket.since = now;
-                socket.frames.push_back(frame);
+                socket.frames.extend(frames);
             }
-            None => self.sockets.push(InKernel { number, seen: 0, since: now, stuck: 0, frames: [frame].into() }),
+            None => {
+                let frames = frames.collect();
+                self.sockets.push(InKernel { number, transport, seen: 0, since: now, stuck: 0, frames });
+            }
         }
     }
 
@@ -131,6 +144,16 @@ fn frame(payload: u64) -> u64 {
     payload + 66
 }
 
+/// The same of each packet: a datagram is one, and a stream has segments. The header of TCP is 24 bytes longer.
+fn frames(transport: Transport, payload: u64) -> impl Iterator<Item = u64> {
+    let (packets, most) = match transport {
+        Transport::Datagram => (1, payload),
+        Transport::Stream => (payload.div_ceil(SEGMENT), SEGMENT),
+    };
+    let more = if transport == Transport::Stream { 24 } else { 0 };
+    (0..packets).map(move |before| frame(more + most.min(payload - before * most)))
+}
+
 fn time_on_line(bytes: u64, rate: Rate) -> Span {
     let ns = u128::from(bytes) * 8_000_000_000 / u128::from(rate.as_bps().max(1));
     Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
@@ -144,17 +167,17 @@ mod tests {
     fn bytes_that_stand_still_count_no_more_until_they_change() {
         let mut line = Line::new(2304, None);
         let at = |ms: u64| Time::from_ns(ms * 1_000_000);
-        line.sent(1, 400, at(0));
+        line.sent(1, Transport::Datagram, 400, at(0));
         assert_eq!(line.look(at(0), |_| 2304), SendReadiness::Busy);
         assert_eq!(line.look(at(19), |_| 2304), SendReadiness::Busy);
         // They wait for an answer.
         assert_eq!(line.look(at(20), |_| 2304), SendReadiness::Free);
-        line.sent(2, 400, at(21));
+        line.sent(2, Transport::Datagram, 400, at(21));
         let bytes = |number| if number == 1 { 2304 } else { 4608 };
         assert_eq!((line.look(at(21), bytes), line.moving().collect::<Vec<_>>()), (SendReadiness::Busy, vec![2]));
         assert_eq!(line.look(at(22), |_| 2304), SendReadiness::Busy, "those of the other socket alone");
         // More of the first one: all of them count that came since.
-        line.sent(1, 400, at(23));
+        line.sent(1, Transport::Datagram, 400, at(23));
         let bytes = |number| if number == 1 { 3072 } else { 768 };
         assert_eq!((line.look(at(24), bytes), line.moving().count()), (SendReadiness::Free, 2));
         // At last the kernel drops them.
@@ -168,7 +191,7 @@ mod tests {
         assert_eq!(leaves(&line), 500);
         // Two small ones of one socket, and one of another.
         for (number, unsent) in [(1, 768), (1, 1536), (2, 1536)] {
-            line.sent(number, 434, at);
+            line.sent(number, Transport::Datagram, 434, at);
             line.look(at, |of| if of == 1 { unsent } else { 768 });
         }
         assert_eq!(leaves(&line), 2000);
@@ -183,12 +206,30 @@ mod tests {
     fn a_slow_line_has_more_time() {
         let rate = Rate::from_bps(8_000);
         let mut line = Line::new(2304, Some(rate));
-        line.sent(1, 434, Time::ZERO);
+        line.sent(1, Transport::Datagram, 434, Time::ZERO);
         let ns = 4 * 2_304_000_000;
         assert_eq!(line.look(Time::from_ns(ns - 1), |_| 2304), SendReadiness::Busy);
         // 500 bytes on the line, and 500 before them.
         assert_eq!(line.leaves(Time::ZERO, 434), Time::from_ns(1_000_000_000));
         assert_eq!(line.look(Time::from_ns(ns), |_| 2304), SendReadiness::Free);
         assert_eq!(line.leaves(Time::ZERO, 434), Time::from_ns(500_000_000));
+    }
+
+    #[test]
+    fn segments_of_a_stream_wait_for_the_line_as_datagrams_do() {
+        let mut line = Line::new(2304, Some(Rate::from_bps(8_000)));
+        let leaves = |line: &Line| line.leaves(Time::ZERO, 434).as_ns() / 1_000_000;
+        // Two segments, with 1538 bytes on the line each.
+        line.sent(1, Transport::Stream, 2896, Time::ZERO);
+        assert_eq!(line.look(Time::ZERO, |_| 4816), SendReadiness::Unclear, "no event tells when there is room");
+        assert_eq!(leaves(&line), 3076 + 500);
+        // One has left.
+        assert_eq!(line.look(Time::ZERO, |_| 2408), SendReadiness::Unclear);
+        assert_eq!(leaves(&line), 1538 + 500);
+        line.sent(2, Transport::Datagram, 434, Time::ZERO);
+        let both = |number| if number == 1 { 2408 } else { 2304 };
+        assert_eq!(line.look(Time::ZERO, both), SendReadiness::Unclear, "either may be the next to leave");
+        assert_eq!(line.look(Time::ZERO, |_| 0), SendReadiness::Free);
+        assert_eq!((leaves(&line), line.moving().count()), (500, 0));
     }
 }

@@ -25,7 +25,7 @@ pub struct BrokerSpec {
     pub priority: Option<u32>,
     /// The most sockets at once. Of each, [`takt_dispatch::deadline::wire::WAITING_MAX`] messages wait at most.
     pub sockets: usize,
-    /// While that many bytes of datagrams wait in the kernel, no other message goes there. The
+    /// While that many bytes of packets wait in the kernel, no other message goes there. The
     /// kernel counts their memory: 768 bytes and more each.
     pub unsent: u64,
 }
