@@ -1,13 +1,14 @@
 //! The header matches the crate, and the C examples build, run and print the expected text.
 
 use std::fs::{File, Permissions};
-use std::io::BufReader;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use takt_linux::process::KillOnDrop;
 use takt_log::Reader;
 use takt_log::stats::{Collector, Stats};
 use takt_net::LateRule;
@@ -202,6 +203,51 @@ a pipe: descriptor 1: the descriptor is no UDP or TCP socket; give one of AF_INE
         );
     }
     assert_eq!((stats.clients, stats.malformed), (said.len() as u64, 0));
+}
+
+/// The environment variable with the path of [`broker_process`].
+const BROKER: &str = "TAKT_TEST_BROKER";
+
+/// The process of a broker; nothing in the test's own process.
+#[test]
+fn broker_process() {
+    let Some(path) = std::env::var_os(BROKER) else { return };
+    Broker::bind(BrokerSpec::new(Path::new(&path))).unwrap().serve(&mut |_| false);
+}
+
+#[test]
+fn a_program_in_c_outlives_its_broker_and_joins_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    for (compiler, standard) in [("cc", "-std=c11"), ("c++", "-std=c++17")] {
+        let Some(program) = compiled("fallback", compiler, standard, folder.path()) else { continue };
+        let path = folder.path().join(format!("broker-{compiler}"));
+        let broker = || {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.args(["--exact", "broker_process"]).env(BROKER, &path).stdout(Stdio::null());
+            KillOnDrop(command.spawn().unwrap())
+        };
+        let mut command = Command::new(program);
+        command.arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut client = KillOnDrop(command.spawn().unwrap());
+        let mut wants = client.0.stdin.take().unwrap();
+        let mut said = BufReader::new(client.0.stdout.take().unwrap()).lines();
+        let mut step = |line: &str, expected: &str| {
+            wants.write_all(line.as_bytes()).unwrap();
+            assert_eq!(said.next().expect("the program goes on").unwrap(), expected);
+        };
+        let first = broker();
+        step("broker\n", "\"sample\" arrived; through a broker: 1, plain: 0");
+        // SIGKILL.
+        drop(first);
+        assert!(path.exists(), "a killed broker removes nothing");
+        step("none\n", "\"sample\" arrived; through a broker: 1, plain: 1");
+        let second = broker();
+        step("broker\n", "\"sample\" arrived; through a broker: 2, plain: 1");
+        drop(second);
+        step("none\n", "\"sample\" arrived; through a broker: 2, plain: 2");
+        drop(wants);
+        assert!(client.0.wait().unwrap().success());
+    }
 }
 
 #[test]

@@ -1,13 +1,17 @@
 //! `takt net broker` and `takt net clock` as processes: their ends, their answers, and bad input.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command};
+use std::time::Duration;
 
 use serde_json::Value;
-use takt_dispatch::deadline::wire::{ANSWER, Request, VERSION};
-use takt_linux::process;
+use takt_dispatch::deadline::wire::{ANSWER, MESSAGE_MAX, Request, VERSION};
+use takt_dispatch::deadline::{DeadlineSender, Route};
+use takt_linux::process::{self, KillOnDrop};
 use takt_linux::seqpacket::{Connection, Received, Sent};
+use takt_model::Span;
 use tempfile::TempDir;
 
 use crate::command::{eventually, piped, ran};
@@ -57,6 +61,92 @@ fn a_broker_counts_and_removes_its_socket() {
     let (status, table, _) = run(&["broker", "--socket", socket.to_str().unwrap(), "--for", "50ms"]);
     assert_eq!(status, Some(0));
     assert!(table.starts_with("CLIENTS  SOCKETS  SENT  LATE  REFUSED  WAITING AT MOST\n"), "{table}");
+}
+
+/// Stops the process of a broker (SIGSTOP), until it does nothing more.
+fn freeze(child: &mut Child) {
+    const SIGSTOP: u8 = 19;
+    process::signal(child, SIGSTOP);
+    let stat = format!("/proc/{}/stat", child.id());
+    eventually("the broker stops", || {
+        let stat = std::fs::read_to_string(&stat).unwrap();
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+    });
+}
+
+#[test]
+fn a_program_keeps_its_sockets_when_its_broker_is_killed_and_joins_the_next() {
+    let wait = Some(Duration::from_secs(60));
+    let pattern = |from: usize, to: usize| (from..to).map(|at| (at / 251 + at) as u8).collect::<Vec<u8>>();
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("broker");
+    let mut child = KillOnDrop(broker(&path));
+    let sender = DeadlineSender::open(&path).unwrap();
+    let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    receiver.set_read_timeout(wait).unwrap();
+    let came = || {
+        let mut bytes = [0; 64];
+        let length = receiver.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    udp.connect(receiver.local_addr().unwrap()).unwrap();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let tcp = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut peer, _) = listener.accept().unwrap();
+    peer.set_read_timeout(wait).unwrap();
+    let [datagrams, stream] =
+        [sender.socket(&udp, Span::from_s(600)).unwrap(), sender.socket(&tcp, Span::from_s(600)).unwrap()];
+    let (mut at, mut read) = (0, 0);
+    for round in 1..=3 {
+        eventually("both sockets join", || [datagrams.route(), stream.route()] == [Route::Broker; 2]);
+        // The peer reads nothing: the kernel takes some of these bytes, and the others wait in the broker.
+        let mut send = |messages: usize| {
+            for _ in 0..messages {
+                let sent = stream.send(&pattern(at, at + MESSAGE_MAX)).unwrap();
+                assert_eq!((sent.bytes, sent.route), (MESSAGE_MAX, Route::Broker));
+                at += sent.bytes;
+            }
+        };
+        send(6);
+        // Once it has this one, it has read all of them.
+        assert_eq!(datagrams.send(b"queued").unwrap().route, Route::Broker);
+        assert_eq!(came(), "queued");
+        eventually("it is reported", || datagrams.counts().sent == round);
+        freeze(&mut child.0);
+        // It reads none of these.
+        for _ in 0..5 {
+            assert_eq!(datagrams.send(b"lost").unwrap().route, Route::Broker);
+        }
+        send(1);
+        child.0.kill().unwrap();
+        child.0.wait().unwrap();
+        let routes = || [sender.route(), datagrams.route(), stream.route()];
+        eventually("the program learns of it", || routes() == [Route::Plain; 3]);
+        assert_eq!(datagrams.send(b"plain").unwrap().route, Route::Plain);
+        assert_eq!(came(), "plain");
+        let counts = datagrams.counts();
+        assert_eq!((counts.queued, counts.sent, counts.lost, counts.plain), (6 * round, round, 5 * round, round));
+        // The program sends what the broker left, once, and before what comes later.
+        let mut bytes = vec![0; at - read];
+        peer.read_exact(&mut bytes).unwrap();
+        assert!(bytes == pattern(read, at), "the stream differs after {read}");
+        read = at;
+        assert_eq!(stream.send(b"plain").unwrap().route, Route::Plain);
+        let mut bytes = [0; 5];
+        peer.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"plain");
+        child = KillOnDrop(broker(&path));
+    }
+    drop((datagrams, stream));
+    // Both are the program's own again.
+    udp.send(b"own").unwrap();
+    assert_eq!(came(), "own");
+    (&tcp).write_all(b"own").unwrap();
+    drop(tcp);
+    let mut rest = Vec::new();
+    peer.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"own");
 }
 
 #[test]
