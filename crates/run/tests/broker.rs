@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::ops::Range;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use takt_dispatch::deadline::{DeadlineSender, DeadlineSocket, Route, SendError};
 use takt_linux::clock::pause;
 use takt_linux::net::Cable;
 use takt_linux::outgoing::Outgoing;
-use takt_linux::sched;
+use takt_linux::sched::{self, Class, ClassGuard};
 use takt_linux::seqpacket::{Connection, Poll, Received, Sent};
 use takt_linux::tc::{self, Device, Plan, Rule};
 use takt_model::{Bucket, Bytes, Link, Rate, Span};
@@ -706,6 +706,69 @@ fn a_program_that_does_not_wait_polls_for_room() {
     drop(stream);
     drop(tcp);
     assert_eq!(read + reader.join().unwrap().len(), sent);
+}
+
+/// The descriptors of this process for the same socket.
+fn descriptors(socket: &impl AsRawFd) -> usize {
+    let of = |descriptor: PathBuf| std::fs::read_link(descriptor).ok();
+    let own = of(format!("/proc/self/fd/{}", socket.as_raw_fd()).into());
+    assert!(own.is_some());
+    let all = std::fs::read_dir("/proc/self/fd").unwrap();
+    all.filter(|entry| entry.as_ref().is_ok_and(|entry| of(entry.path()) == own)).count()
+}
+
+#[test]
+fn a_socket_that_has_left_is_closed_by_its_program_alone() {
+    let body = || {
+        sched::set_affinity(&sched::affinity()[..1]).unwrap();
+        let sender = DeadlineSender::open(&path("nobody")).unwrap();
+        let (tcp, _peer) = connection();
+        tcp.set_nonblocking(true).unwrap();
+        let stream = sender.socket(&tcp, Span::from_s(60)).unwrap();
+        let has_room = || {
+            let mut poll = Poll::default();
+            poll.add(stream.room().unwrap(), true, false);
+            poll.wait(Some(Span::from_ms(20)));
+            poll.is_ready(0)
+        };
+        // The peer reads nothing. The thread that watches the sockets polls for room in the kernel.
+        until("the kernel is full", || stream.send(&[7; MESSAGE_MAX]) == Err(SendError::WouldBlock) && !has_room());
+        assert_eq!(descriptors(&tcp), 2, "its own, and that of the sender");
+        // From now on that thread runs only while this one sleeps.
+        let _fifo = match ClassGuard::enter(&Class::Fifo { priority: 10 }) {
+            Ok(fifo) => fifo,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        assert_eq!(stream.leave(), 0);
+        until("it has left", || stream.try_send(b"x", None) == Err(SendError::Refused(9)));
+        assert_eq!(descriptors(&tcp), 1);
+    };
+    std::thread::scope(|scope| scope.spawn(body).join().unwrap());
+}
+
+#[test]
+fn the_broker_closes_the_sockets_of_a_program_that_has_ended() {
+    let path = path("closes");
+    let broker = Running::start(BrokerSpec::new(&path));
+    // With all sent, and with messages that cannot leave.
+    for messages in [1, 32] {
+        let (tcp, mut peer) = connection();
+        peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let client = Connection::connect(&path).unwrap();
+        assert_eq!(client.send([&Request::Hello { version: VERSION }.head(), b""], None), Sent::Yes);
+        assert_eq!(client.send([&Request::Join { socket: 0 }.head(), b""], Some(tcp.as_fd())), Sent::Yes);
+        let bytes = vec![7; MESSAGE_MAX];
+        let send = Request::Send { socket: 0, deadline: takt_model::Time::MAX, to: None, bytes: &bytes }.head();
+        for _ in 0..messages {
+            until("there is room", || client.send([&send, &bytes], None) == Sent::Yes);
+        }
+        drop((client, tcp));
+        // Up to the end of the stream.
+        let mut rest = Vec::new();
+        peer.read_to_end(&mut rest).unwrap();
+        assert!(!rest.is_empty() && rest.len() <= messages * MESSAGE_MAX);
+    }
+    broker.stop();
 }
 
 #[test]

@@ -153,6 +153,8 @@ struct State {
     members: BTreeMap<u32, Member>,
     /// The number of the next socket. None is given twice, so that no answer concerns another socket.
     next: u32,
+    /// Sockets that the watching thread polls. The kernel keeps these open until that poll ends.
+    polled: Vec<u32>,
 }
 
 struct Member {
@@ -289,7 +291,7 @@ impl DeadlineSender {
     /// No thread or descriptor can be had.
     pub fn open(path: &Path) -> io::Result<DeadlineSender> {
         let (path, members) = (path.to_owned(), BTreeMap::new());
-        let state = State { path, broker: None, is_welcome: false, retry_at: 0, members, next: 0 };
+        let state = State { path, broker: None, is_welcome: false, retry_at: 0, members, next: 0, polled: Vec::new() };
         let shared =
             Arc::new(Shared { state: PiMutex::new(state), changed: EventFd::new()?, ends: AtomicBool::new(false) });
         shared.state.lock().look_for_broker();
@@ -347,12 +349,14 @@ impl Shared {
         let mut poll = Poll::default();
         while !self.ends.load(Ordering::Acquire) {
             let (broker, is_pressing, blocked) = {
-                let state = self.state.lock();
+                let mut state = self.state.lock();
                 // A full connection may have kept a socket from asking.
                 let waits_to_ask = state.is_welcome && state.members.values().any(Member::wants_to_join);
                 let is_pressing = waits_to_ask || state.members.values().any(Member::is_pressing);
                 let blocked = state.members.iter().filter_map(|(number, member)| Some((*number, member.polls_for()?)));
-                (state.broker.clone(), is_pressing, blocked.collect::<Vec<(u32, Wait)>>())
+                let blocked: Vec<(u32, Wait)> = blocked.collect();
+                state.polled = blocked.iter().map(|(number, _)| *number).collect();
+                (state.broker.clone(), is_pressing, blocked)
             };
             poll.clear();
             poll.add(self.changed.as_fd(), true, false);
@@ -373,6 +377,7 @@ impl Shared {
                 pause(Span::from_us(50));
             }
             let mut state = self.state.lock();
+            state.polled.clear();
             state.read_answers();
             for member in state.members.values_mut().filter(|member| member.is_apart()) {
                 let _ = member.flush();
@@ -425,8 +430,8 @@ impl State {
         }
     }
 
-    /// Gives sockets back to the program that wants them, once the broker has nothing of them. Until
-    /// then they keep their numbers.
+    /// Gives sockets back to the program that wants them, once the broker has nothing of them and the
+    /// watching thread does not hold them. Until then they keep their numbers.
     fn release(&mut self) {
         self.members.retain(|number, member| {
             if !member.leaves {
@@ -439,7 +444,8 @@ impl State {
                 member.stage = Stage::Leaving;
                 member.note_answer();
             }
-            let stays = !member.is_apart() || !member.pending.bytes.is_empty();
+            let is_held = !member.is_apart() || !member.pending.bytes.is_empty();
+            let stays = is_held || self.polled.contains(number);
             if !stays {
                 member.outgoing.restore(member.former);
                 member.note_room(None);
