@@ -4,10 +4,13 @@
 
 mod common;
 
+use std::io;
 use std::net::UdpSocket;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use socket2::SockRef;
 use takt_linux::clock::{monotonic_ns, pause};
 use takt_linux::net::Cable;
 use takt_linux::tc::{
@@ -105,6 +108,76 @@ fn packets_of_a_socket_with_a_deadline_are_real_time_and_counted() {
         with.send(b"message").unwrap();
         pause(Span::from_ms(20));
         assert_eq!((tags.counts().unwrap(), real_time(applied) - before), (expected, 5));
+    });
+}
+
+/// Runs `body` in a process of its own, as the user nobody without any capability. `Err` has the errno, or zero for
+/// another failure. `None`: this process may not become nobody.
+fn as_nobody(body: impl FnOnce() -> io::Result<()>) -> Option<Result<(), i32>> {
+    const NOBODY: libc::uid_t = 65_534;
+    const REFUSED: i32 = 254;
+    const FAILED: i32 = 255;
+    // SAFETY: the child, a copy of this thread alone, does `body` and ends without going back into the test's program.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "{}", io::Error::last_os_error());
+    if child == 0 {
+        // SAFETY: these calls pass no memory; the list of groups has no element. The signal of alarm ends a child that
+        // is stuck.
+        let is_nobody = unsafe {
+            libc::alarm(60);
+            libc::setgroups(0, std::ptr::null()) == 0
+                && libc::setresgid(NOBODY, NOBODY, NOBODY) == 0
+                && libc::setresuid(NOBODY, NOBODY, NOBODY) == 0
+        };
+        let status = match is_nobody.then(|| catch_unwind(AssertUnwindSafe(body))) {
+            None => REFUSED,
+            Some(Ok(Ok(()))) => 0,
+            Some(Ok(Err(error))) => error.raw_os_error().unwrap_or(FAILED),
+            Some(Err(_)) => FAILED,
+        };
+        // SAFETY: _exit has no preconditions, and does not return.
+        unsafe { libc::_exit(status) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is valid for writing, and the number is that of a child that was not waited for.
+    while unsafe { libc::waitpid(child, &raw mut status, 0) } != child {
+        assert_eq!(io::Error::last_os_error().kind(), io::ErrorKind::Interrupted);
+    }
+    assert!(libc::WIFEXITED(status), "wait status {status:#x}");
+    match libc::WEXITSTATUS(status) {
+        0 => Some(Ok(())),
+        REFUSED => None,
+        FAILED => Some(Err(0)),
+        errno => Some(Err(errno)),
+    }
+}
+
+#[test]
+fn a_program_without_privilege_gives_its_packets_deadlines() {
+    on_cable(20_000_000, LateDatagrams::Drop, |ends, applied, tags| {
+        let before = real_time(applied);
+        let body = || {
+            let (with, without) = (ends.socket(), ends.socket());
+            // This needs CAP_NET_ADMIN, or CAP_NET_RAW.
+            if SockRef::from(&with).set_priority(7).is_ok() {
+                return Err(io::Error::other("it has privileges"));
+            }
+            set_deadline(&with, PacketDeadline::After(MINUTE))?;
+            if deadline(&with)? != PacketDeadline::After(MINUTE) {
+                return Err(io::Error::other("the option has another value"));
+            }
+            for _ in 0..5 {
+                with.send(b"message")?;
+                without.send(b"message")?;
+            }
+            set_deadline(&with, PacketDeadline::At(Time::from_ns(1)))?;
+            with.send(b"late").map(drop)
+        };
+        let Some(done) = as_nobody(body) else { return println!("skipped: this process may not become nobody") };
+        assert_eq!(done, Ok(()));
+        let expected = TagCounts { came: 6, dropped: 1, left: 5, late: 0 };
+        eventually("five have left", || tags.counts().unwrap() == expected);
+        assert_eq!(real_time(applied) - before, 5, "those with a deadline alone");
     });
 }
 
