@@ -87,7 +87,7 @@ pub(crate) fn may_write(folder: &Path) -> io::Result<()> {
 /// Whether the calling thread has the capability with this number in effect.
 #[must_use]
 pub fn has_capability(number: u32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     effective(&status).is_some_and(|set| number < 64 && set >> number & 1 == 1)
 }
 
