@@ -51,7 +51,7 @@ enum takt_order {
 enum takt_kind {
 	TAKT_REPLENISHED, /* a: the budget */
 	TAKT_EXHAUSTED,
-	TAKT_IDLE,
+	TAKT_IDLE, /* a: threads of its component that other CPUs run */
 	TAKT_PAID, /* a: since when; b: amount, and 1 << 63 if none of its jobs ran */
 	TAKT_SWITCHED, /* a: the budget; b: the period; the rule in `rule` of the event */
 };
@@ -67,7 +67,9 @@ struct takt_terms {
 	/* Counts the changes of these terms. */
 	u32 version;
 	/* The server around it plus one, or 0. It has a smaller number, and never changes. */
-	u32 outer, pad;
+	u32 outer;
+	/* Its component's pool plus one if that has servers on several CPUs, or 0. It never changes. */
+	u32 pool;
 };
 
 /* What a scope does with the CPU. */
@@ -99,8 +101,10 @@ struct takt_server {
 	struct takt_choice inside;
 	/* A bit for itself and for each server around it; one for each entry in its scope. */
 	u32 around, entries;
-	/* Its threads that want the CPU. */
+	/* Its threads that want the CPU. Of a component with servers on several CPUs: those that no other CPU runs. */
 	u32 ready;
+	/* Threads of its component that other CPUs run. */
+	u32 elsewhere;
 	/* Whether something in it would use the CPU, with or without a thread. */
 	u32 has_work;
 	u32 had_work, is_spent, pays, ran;
@@ -356,7 +360,7 @@ TAKT_FN int takt_update_by_rule(struct takt_cpu *cpu, u32 at, u64 now)
 	}
 	if (server->had_work && !work) {
 		takt_settle(cpu, at, now);
-		takt_tell(cpu, at, TAKT_IDLE, now, 0, 0);
+		takt_tell(cpu, at, TAKT_IDLE, now, server->elsewhere, 0);
 	}
 	server->had_work = work;
 	return 0;

@@ -4,10 +4,13 @@
  * period, a rule, and a queue in the order of its component. Threads of no server are called "the rest".
  * They get the time that the servers leave.
  *
- * User space fills takt_terms and takt_members, attaches the scheduler, and sets start and end in
+ * A component may have a server on each of several CPUs. Its threads are a pool: they have one queue, from which all
+ * of these CPUs take. Each CPU decides by itself whether its server has the CPU.
+ *
+ * User space fills takt_terms, takt_pools and takt_members, attaches the scheduler, and sets start and end in
  * takt_when. The terms of a server have a version. To change them, user space writes others with the next
- * version, and then increments takt_when.generation. A thread joins a server by running takt_join.
- * Its children belong to the same server.
+ * version, and then increments takt_when.generation. A thread joins a server, or a pool, by running takt_join.
+ * Its children belong to the same one.
  *
  * All threads of a control group in takt_groups, and of the groups below it, belong to a server without joining it
  * (takt_group_ops). What is written to the group's cpu.max goes to takt_limits. User space decides about it.
@@ -24,185 +27,9 @@
 struct takt_cpu;
 static void takt_tell(struct takt_cpu *cpu, u32 server, u32 kind, u64 at, u64 a, u64 b);
 #include "servers.h"
+#include "scx_data.h"
 
 char _license[] SEC("license") = "GPL";
-
-#define CPUS_MAX 64
-#define MEMBERS_MAX 1024
-/* Control groups whose threads belong to servers. */
-#define GROUPS_MAX 65536
-/* The queue of the rest. Those of servers are below it. */
-#define REST (1ull << 20)
-/* Of a thread of the rest, ns. */
-#define REST_SLICE 4000000ull
-/* The shortest slice of a server's thread, ns. */
-#define SLICE_MIN 1000ull
-
-/* A change of a server, for user space. */
-struct takt_event {
-	u64 at, a, b;
-	u32 kind, cpu, server, rule;
-};
-
-/* A CPU: its servers, and what it runs. */
-struct takt_seat {
-	struct takt_cpu cpu;
-	/* The server of the running thread plus one, and its place in the server's queue. */
-	u64 key;
-	u32 server;
-	u32 is_open, is_closed;
-	/* It pays nothing until the next decision, because another instance takes over. */
-	u32 is_held;
-	/* A wake-up asked for another thread, and no dispatch has begun since. */
-	u32 is_asked;
-	u64 generation;
-};
-
-/* What user space sees of a CPU. */
-struct takt_count {
-	/* When the CPU must decide though nothing happens. */
-	u64 next;
-	u64 decisions;
-	/* How often a thread of a server lost the CPU though it wanted it. */
-	u64 preemptions;
-	/* Events that found the buffer full. */
-	u64 lost;
-};
-
-/* A thread's place: which server, and where in its queue. User space may change all of it. */
-struct takt_member {
-	u32 cpu, server;
-	u32 level, order;
-	/* Among equal keys the smaller goes first; below 32. */
-	u32 tie;
-	/* Whether the thread tells release and deadline of each job. Else a job is released when the thread wakes up. */
-	u32 tells;
-	/* The relative deadline, and what is added to it in the order by deadline. */
-	u64 relative;
-	s64 shift;
-	/* Of the present job, in nanoseconds of CLOCK_MONOTONIC. */
-	u64 release, deadline;
-};
-
-/* Which instance decides. User space writes TAKT_LEAVES, the next instance the others. */
-enum takt_held {
-	TAKT_DECIDES,
-	/* The instance at work is to end. */
-	TAKT_LEAVES,
-	/* The next one begins. The kernel gives it the threads, and asks nothing until it has all of them. */
-	TAKT_COMES,
-};
-
-struct takt_when {
-	u64 start, end, generation;
-	u64 held;
-};
-
-struct takt_end {
-	u32 is_over, kind;
-	s64 code;
-	char reason[64];
-	char message[192];
-};
-
-/* A thread: its member plus one, and the queue plus one of the server that counts it as ready. */
-struct takt_thread {
-	u32 member;
-	u32 counted;
-	/* It has joined, or its parent has. Then its control group does not matter. */
-	u32 has_joined;
-	/* It wants the CPU, and nobody has decided since. */
-	u32 is_new;
-};
-
-/* A control group of a server: the place of its threads plus one. */
-struct takt_group {
-	u32 member;
-	/* Groups below a named one are not named. */
-	u32 is_named;
-};
-
-/* The last cpu.max of a server's group, in microseconds. */
-struct takt_limit {
-	/* How often it was written. It changes before and after the others do. */
-	u64 begun, done;
-	u64 period, quota;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, CPUS_MAX);
-	__type(key, u32);
-	__type(value, struct takt_seat);
-} takt_cpus SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, CPUS_MAX);
-	__type(key, u32);
-	__type(value, struct takt_count);
-} takt_counts SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	/* Of each server its last changes: the place of a change is its version modulo their number. */
-	__uint(max_entries, CPUS_MAX * TAKT_SERVERS_MAX * TAKT_CHANGES_MAX);
-	__type(key, u32);
-	__type(value, struct takt_terms);
-} takt_terms SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, MEMBERS_MAX);
-	__type(key, u32);
-	__type(value, struct takt_member);
-} takt_members SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct takt_when);
-} takt_when SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct takt_end);
-} takt_ends SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct takt_thread);
-} takt_threads SEC(".maps");
-
-/* By the number of the group, which is the inode of its folder. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, GROUPS_MAX);
-	__type(key, u64);
-	__type(value, struct takt_group);
-} takt_groups SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, MEMBERS_MAX);
-	__type(key, u32);
-	__type(value, struct takt_limit);
-} takt_limits SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20);
-} takt_events SEC(".maps");
 
 TAKT_INLINE struct takt_seat *seat_of(u32 cpu)
 {
@@ -219,6 +46,14 @@ TAKT_INLINE struct takt_when *when(void)
 	u32 zero = 0;
 
 	return bpf_map_lookup_elem(&takt_when, &zero);
+}
+
+/* By its number plus one. NULL if this is 0. */
+TAKT_INLINE struct takt_pool *pool_of(u32 pool)
+{
+	u32 at = pool - 1;
+
+	return bpf_map_lookup_elem(&takt_pools, &at);
 }
 
 /* The machine's CPU is the first member of a seat. */
@@ -248,28 +83,61 @@ TAKT_INLINE struct takt_member *place_of(struct takt_thread *thread)
 	return bpf_map_lookup_elem(&takt_members, &at);
 }
 
-/* The same, if the thread is on its CPU. */
-TAKT_INLINE struct takt_member *member_of(struct takt_thread *thread, s32 cpu)
+/* The number of its server on this CPU plus one; 0 if it has none there. */
+TAKT_INLINE u32 server_on(const struct takt_member *member, u32 cpu)
 {
-	struct takt_member *member = place_of(thread);
+	struct takt_pool *pool;
 
-	return member && member->cpu == (u32)cpu ? member : NULL;
+	if (!member)
+		return 0;
+	if (!member->pool)
+		return member->cpu == cpu ? member->server + 1 : 0;
+	pool = pool_of(member->pool);
+	/* Only CPUs below CPUS_MAX have a seat. */
+	if (!pool || !seat_of(cpu) || !(pool->cpus >> (cpu & (CPUS_MAX - 1)) & 1))
+		return 0;
+	return pool->servers[cpu & (CPUS_MAX - 1)] + 1u;
 }
 
-/* Whether a thread on `cpu` is at its server's CPU, or can go there. */
+/* The CPUs on which it has a server, a bit for each. */
+TAKT_INLINE u64 cpus_of(const struct takt_member *member)
+{
+	struct takt_pool *pool;
+
+	if (!member->pool)
+		return 1ull << (member->cpu & (CPUS_MAX - 1));
+	pool = pool_of(member->pool);
+	return pool ? pool->cpus : 0;
+}
+
+/* Whether a thread on `cpu` is at a CPU of its server, or can go to one. */
 TAKT_INLINE bool is_served(struct task_struct *p, struct takt_member *member, s32 cpu)
 {
 	if (!member)
 		return false;
 	/* BPF programs themselves forbid the present thread to migrate. */
-	if (member->cpu != (u32)cpu && p->migration_disabled > (p == bpf_get_current_task_btf()))
+	if (!server_on(member, cpu) && p->migration_disabled > (p == bpf_get_current_task_btf()))
 		return false;
-	return p->cpus_ptr->bits[0] >> (member->cpu & (CPUS_MAX - 1)) & 1;
+	return (p->cpus_ptr->bits[0] & cpus_of(member)) != 0;
 }
 
 TAKT_INLINE u64 queue_of(u32 cpu, u32 server)
 {
 	return (u64)cpu * TAKT_SERVERS_MAX + (server & (TAKT_SERVERS_MAX - 1));
+}
+
+/* The queue of a thread with this place. */
+TAKT_INLINE u64 queue_of_member(const struct takt_member *member)
+{
+	return member->pool ? POOLS + member->pool - 1 : queue_of(member->cpu, member->server);
+}
+
+/* The queue of an entry's threads. */
+TAKT_INLINE u64 queue_at(struct takt_cpu *cpu, u32 at)
+{
+	u32 pool = takt_at(cpu, at)->terms.pool;
+
+	return pool ? POOLS + pool - 1 : queue_of(cpu->number, at);
 }
 
 /*
@@ -414,11 +282,72 @@ TAKT_INLINE bool is_active(struct takt_seat *seat, u64 now)
 	return true;
 }
 
-TAKT_INLINE void decide(struct takt_seat *seat, u64 now)
+/*
+ * Which threads of pools this CPU could run: those that wait, and its own. `runs`: the server of its thread plus one,
+ * if that goes on; `comes`: of one that is on its way into the queue.
+ */
+TAKT_FN int look_at_pools(struct takt_cpu *cpu, u32 runs, u32 comes)
+{
+	u32 at;
+
+	if (!cpu)
+		return 0;
+	for (at = 0; at < TAKT_SERVERS_MAX; at++) {
+		struct takt_server *server = takt_at(cpu, at);
+		struct takt_pool *pool;
+		s32 waiting;
+		u32 all;
+
+		if (at >= cpu->count)
+			break;
+		pool = pool_of(server->terms.pool);
+		if (!pool)
+			continue;
+		waiting = scx_bpf_dsq_nr_queued(POOLS + server->terms.pool - 1);
+		server->ready = (waiting > 0 ? (u32)waiting : 0) + (runs == at + 1) + (comes == at + 1);
+		all = pool->ready;
+		server->elsewhere = all > server->ready ? all - server->ready : 0;
+	}
+	return 0;
+}
+
+/*
+ * A thread of a pool waits. The pool's CPUs decide whether they take it, but for `own` and those that cannot: their
+ * servers have no budget, or run a thread before it.
+ */
+TAKT_FN int ask_pool(u32 number, u32 own, u64 key)
+{
+	struct takt_pool *pool = pool_of(number);
+	u32 cpu;
+
+	if (!pool)
+		return 0;
+	for (cpu = 0; cpu < CPUS_MAX; cpu++) {
+		struct takt_seat *seat;
+		u32 at;
+
+		if (cpu == own || !(pool->cpus >> cpu & 1))
+			continue;
+		seat = seat_of(cpu);
+		if (!seat)
+			continue;
+		at = pool->servers[cpu];
+		if (takt_at(&seat->cpu, at)->left <= 0 || (seat->server == at + 1 && seat->key <= key))
+			continue;
+		seat->is_asked = 1;
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
+	return 0;
+}
+
+/* `runs` and `comes`: see look_at_pools. */
+TAKT_INLINE void decide(struct takt_seat *seat, u64 now, u32 runs, u32 comes)
 {
 	struct takt_count *count = count_of(seat->cpu.number);
 	struct takt_when *span = when();
 
+	if (seat->has_pools)
+		look_at_pools(&seat->cpu, runs, comes);
 	takt_decide(&seat->cpu, now);
 	if (span && span->end < seat->cpu.next)
 		seat->cpu.next = span->end;
@@ -430,8 +359,16 @@ TAKT_INLINE void decide(struct takt_seat *seat, u64 now)
 
 TAKT_INLINE void add_ready(u64 queue, u32 change)
 {
-	struct takt_seat *seat = seat_of(queue / TAKT_SERVERS_MAX);
+	struct takt_seat *seat;
 
+	if (queue >= POOLS) {
+		struct takt_pool *pool = pool_of(queue - POOLS + 1);
+
+		if (pool)
+			__sync_fetch_and_add(&pool->ready, change);
+		return;
+	}
+	seat = seat_of(queue / TAKT_SERVERS_MAX);
 	if (seat)
 		__sync_fetch_and_add(&takt_at(&seat->cpu, queue)->ready, change);
 }
@@ -443,10 +380,10 @@ TAKT_INLINE void count_no_more(struct takt_thread *thread)
 	thread->counted = 0;
 }
 
-/* Counts a thread among those of its server that want the CPU. True if it was not counted. */
+/* Counts a thread among those of its server, or of its pool, that want the CPU. True if it was not counted. */
 TAKT_INLINE bool count(struct takt_thread *thread, struct takt_member *member)
 {
-	u64 queue = queue_of(member->cpu, member->server);
+	u64 queue = queue_of_member(member);
 
 	if (thread->counted == queue + 1)
 		return false;
@@ -456,10 +393,10 @@ TAKT_INLINE bool count(struct takt_thread *thread, struct takt_member *member)
 	return true;
 }
 
-/* Of a task beside the components: its job is what the server's place goes by. */
-TAKT_INLINE void tell_job(struct takt_seat *seat, struct takt_member *member, u64 now, bool wakes)
+/* Of a task beside the components: its job is what the place of its entry `at` goes by. */
+TAKT_INLINE void tell_job(struct takt_seat *seat, struct takt_member *member, u32 at, u64 now, bool wakes)
 {
-	struct takt_server *server = takt_at(&seat->cpu, member->server);
+	struct takt_server *server = takt_at(&seat->cpu, at);
 
 	if (server->terms.rule != TAKT_TASK)
 		return;
@@ -505,7 +442,7 @@ s32 BPF_PROG(takt_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flag
 	bool is_idle = false;
 
 	if (is_served(p, member, prev_cpu))
-		return member->cpu;
+		return server_on(member, prev_cpu) ? prev_cpu : (s32)member->cpu;
 	return scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &is_idle);
 }
 
@@ -537,38 +474,47 @@ void BPF_PROG(takt_enqueue, struct task_struct *p, u64 enq_flags)
 	struct takt_seat *seat = seat_of(cpu);
 	u64 now = bpf_ktime_get_ns(), key;
 	bool wakes = enq_flags & SCX_ENQ_WAKEUP, is_new;
+	/* Its server here, plus one. */
+	u32 own = server_on(member, cpu);
 
 	take_over();
-	if (thread && is_served(p, member, cpu) && member->cpu != (u32)cpu) {
+	if (thread && member && !own && is_served(p, member, cpu)) {
 		/* Its own CPU takes it from there, and decides. */
 		count(thread, member);
 		thread->is_new = 0;
 		key = key_of(member, 0, now, true);
-		scx_bpf_dsq_insert_vtime(p, queue_of(member->cpu, member->server), SLICE_MIN, key, enq_flags);
-		scx_bpf_kick_cpu(member->cpu, SCX_KICK_PREEMPT);
+		scx_bpf_dsq_insert_vtime(p, queue_of_member(member), SLICE_MIN, key, enq_flags);
+		if (member->pool)
+			ask_pool(member->pool, TAKT_NONE, key);
+		else
+			scx_bpf_kick_cpu(member->cpu, SCX_KICK_PREEMPT);
 		return;
 	}
-	member = member_of(thread, cpu);
+	if (!own)
+		member = NULL;
 	/* It may have moved here while it wanted the CPU. */
 	if (thread && !member)
 		count_no_more(thread);
-	if (!member || !is_active(seat, now)) {
+	if (!thread || !member || !is_active(seat, now)) {
 		scx_bpf_dsq_insert(p, REST, REST_SLICE, enq_flags);
 		if (!wakes)
 			wake_idle(p);
 		return;
 	}
 	is_new = count(thread, member);
-	tell_job(seat, member, now, wakes || is_new);
+	tell_job(seat, member, own - 1, now, wakes || is_new);
 	key = key_of(member, p->scx.dsq_vtime, now, wakes || is_new);
-	scx_bpf_dsq_insert_vtime(p, queue_of(cpu, member->server), SLICE_MIN, key, enq_flags);
+	scx_bpf_dsq_insert_vtime(p, queue_of_member(member), SLICE_MIN, key, enq_flags);
+	/* Also if it lost this CPU: another one may have time for it. */
+	if (member->pool)
+		ask_pool(member->pool, cpu, key);
 	is_new |= thread->is_new;
 	thread->is_new = 0;
 	if (!wakes && !is_new)
 		return;
-	decide(seat, now);
+	decide(seat, now, seat->server, own);
 	if (seat->cpu.chosen.runs == TAKT_NONE ? seat->server != 0 :
-	    seat->cpu.chosen.runs + 1 != seat->server || (seat->cpu.chosen.runs == member->server && key < seat->key)) {
+	    seat->cpu.chosen.runs + 1 != seat->server || (seat->server == own && key < seat->key)) {
 		seat->is_asked = 1;
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}
@@ -598,13 +544,15 @@ void BPF_PROG(takt_dispatch, s32 cpu, struct task_struct *prev)
 	/* Whether the thread that ran may run on though no server chooses it. */
 	bool stays = prev && (prev->scx.flags & SCX_TASK_QUEUED);
 	u64 now = bpf_ktime_get_ns();
-	u32 at;
+	/* The server of the thread that ran, plus one. */
+	u32 own = 0, at;
 
 	take_over();
 	if (stays) {
 		thread = bpf_task_storage_get(&takt_threads, prev, 0, 0);
 		member = place_of(thread);
-		if (member && member->cpu != (u32)cpu) {
+		own = server_on(member, cpu);
+		if (member && !own) {
 			/* It goes to its own CPU, if it may. */
 			stays = !is_served(prev, member, cpu);
 			member = NULL;
@@ -621,26 +569,26 @@ void BPF_PROG(takt_dispatch, s32 cpu, struct task_struct *prev)
 		if (member && thread)
 			count(thread, member);
 		if (member)
-			tell_job(seat, member, now, false);
-		decide(seat, now);
+			tell_job(seat, member, own - 1, now, false);
+		decide(seat, now, own, 0);
 		/* takt_running follows, unless `prev` runs on, or the CPU goes to nobody or to a higher class. */
 		seat->cpu.is_taken = 1;
 		if (seat->cpu.chosen.runs != TAKT_NONE) {
-			u64 queue = queue_of(cpu, seat->cpu.chosen.runs);
+			u64 queue = queue_at(&seat->cpu, seat->cpu.chosen.runs), key = 0;
+			bool goes_on = member && own == seat->cpu.chosen.runs + 1;
 
-			if (member && member->server == seat->cpu.chosen.runs) {
-				u64 key = key_of(member, prev->scx.dsq_vtime, now, false);
-
-				if (!waits_before(queue, key)) {
-					set_slice(prev, slice_of(seat, now));
-					seat->cpu.is_taken = 0;
-					seat->key = key;
-					seat->server = member->server + 1;
-					return;
-				}
-			}
-			if (scx_bpf_dsq_move_to_local(queue))
+			if (goes_on)
+				key = key_of(member, prev->scx.dsq_vtime, now, false);
+			if ((!goes_on || waits_before(queue, key)) && scx_bpf_dsq_move_to_local(queue))
 				return;
+			/* It is the first, or those before it are gone or cannot run here. */
+			if (goes_on) {
+				set_slice(prev, slice_of(seat, now));
+				seat->cpu.is_taken = 0;
+				seat->key = key;
+				seat->server = own;
+				return;
+			}
 		}
 		/* A server's thread without a turn waits, and the rest has the CPU. */
 		if (scx_bpf_dsq_move_to_local(REST))
@@ -656,7 +604,7 @@ void BPF_PROG(takt_dispatch, s32 cpu, struct task_struct *prev)
 	for (at = 0; at < TAKT_SERVERS_MAX; at++) {
 		if (at >= seat->cpu.count)
 			break;
-		if (scx_bpf_dsq_move_to_local(queue_of(cpu, at)))
+		if (scx_bpf_dsq_move_to_local(queue_at(&seat->cpu, at)))
 			return;
 	}
 	if (scx_bpf_dsq_move_to_local(REST))
@@ -673,6 +621,7 @@ void BPF_PROG(takt_running, struct task_struct *p)
 	struct takt_member *member = place_of(thread);
 	struct takt_seat *seat = seat_of(cpu);
 	u64 now = bpf_ktime_get_ns();
+	u32 own = server_on(member, cpu);
 
 	if (!seat)
 		return;
@@ -681,7 +630,7 @@ void BPF_PROG(takt_running, struct task_struct *p)
 	/* The run queue was unlocked while a thread came from another CPU, and the kick of a wake-up got lost. */
 	if (seat->is_asked)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-	if (member && member->cpu != (u32)cpu) {
+	if (member && !own) {
 		/* It ran here when it got its place. The next tick lets it go. */
 		if (is_served(p, member, cpu))
 			set_slice(p, SLICE_MIN);
@@ -691,7 +640,7 @@ void BPF_PROG(takt_running, struct task_struct *p)
 	}
 	if (!member || !is_active(seat, now))
 		return;
-	seat->server = member->server + 1;
+	seat->server = own;
 	seat->key = p->scx.dsq_vtime;
 	set_slice(p, slice_of(seat, now));
 }
@@ -835,15 +784,29 @@ TAKT_FN int open_queues(u32 cpu)
 	/* Their first terms may be overwritten by now. */
 	known = seat->cpu.count;
 	for (at = 0; at < TAKT_SERVERS_MAX; at++) {
+		struct takt_server *server = takt_at(&seat->cpu, at);
+		struct takt_terms *terms = terms_of(cpu, at, 1);
+		struct takt_pool *pool;
 		int error;
 
-		if (known ? at >= known : !terms_of(cpu, at, 1))
+		if (known ? at >= known : !terms)
 			break;
-		takt_at(&seat->cpu, at)->ready = 0;
-		error = scx_bpf_create_dsq(queue_of(cpu, at), -1);
+		/* Threads may wait before the servers begin. */
+		if (!known && terms)
+			server->terms.pool = terms->pool;
+		server->ready = 0;
+		seat->cpu.count = at + 1;
+		pool = pool_of(server->terms.pool);
+		if (pool) {
+			seat->has_pools = 1;
+			/* Its first CPU makes the queue. */
+			if (pool->cpus & ((1ull << (cpu & (CPUS_MAX - 1))) - 1))
+				continue;
+			pool->ready = 0;
+		}
+		error = scx_bpf_create_dsq(queue_at(&seat->cpu, at), -1);
 		if (error)
 			return error;
-		seat->cpu.count = at + 1;
 	}
 	return 0;
 }

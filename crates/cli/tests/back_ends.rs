@@ -275,7 +275,8 @@ fn a_back_end_that_cannot_enforce_all_of_a_node_refuses() {
             error.contains("back end \"deadline\" was chosen: manager cannot run it (task \"other\": it follows"),
             "{error}"
         );
-        // One manager decides for CPUs that share components, and the kernel keeps no servers on several CPUs.
+        // One manager decides for CPUs that share components. SCHED_DEADLINE has one server for a component, and
+        // sched_ext has a CPU for each server.
         let wide = format!("{GOLDEN}/wide.toml");
         for (back_end, why) in
             [("deadline", "component \"wide\": "), ("sched-ext", "component \"wide\": it has servers on 2 CPUs")]

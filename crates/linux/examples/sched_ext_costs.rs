@@ -101,6 +101,7 @@ fn member(server: u32) -> Member {
         order: Order::Fifo,
         tie: 0,
         tells: 0,
+        pool: 0,
         relative: 1_000_000_000,
         shift: 0,
         release: 0,
@@ -114,7 +115,7 @@ fn takt() -> Result<Scheduler, SchedExtError> {
     let second = 1_000_000_000;
     let terms =
         [1, 2].map(|level| Terms::new(Rule::Deferrable, (second / 1000 * 999, second), (level, Order::Fifo, 0)));
-    let scheduler = Scheduler::load(&[(0, terms.to_vec())], &[0, 0, 0, 1].map(member), &[])?;
+    let scheduler = Scheduler::load(&[(0, terms.to_vec())], &[], &[0, 0, 0, 1].map(member), &[])?;
     let now = Epoch::of_clock().now().as_ns();
     scheduler.shared().begin(now, now + 3_600 * second);
     Ok(scheduler)

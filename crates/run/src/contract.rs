@@ -76,7 +76,8 @@ impl Obstacle {
         let mut of_node = system.components.iter().filter(|component| component.node == node);
         if let Some(wide) = of_node.find(|component| component.cpus > 1) {
             let has = format!("it has servers on {} CPUs, and {why}", wide.cpus);
-            return Obstacle::new(format!("component \"{}\"", wide.name), has, ONE_CPU);
+            let name = format!("component \"{}\"", wide.name);
+            return Obstacle::new(name, has, format!("use --backend manager, or {PLACE_THEM}"));
         }
         let name = system.nodes.get(node.index()).map_or("", |node| &node.name);
         let part = format!("node \"{name}\"");

@@ -23,7 +23,12 @@ pub struct Shared(Infallible);
 impl Scheduler {
     /// # Errors
     /// Always.
-    pub fn load(_: &[(u32, Vec<Terms>)], _: &[Member], _: &[Group]) -> Result<Scheduler, SchedExtError> {
+    pub fn load(
+        _: &[(u32, Vec<Terms>)],
+        _: &[Vec<(u32, u32)>],
+        _: &[Member],
+        _: &[Group],
+    ) -> Result<Scheduler, SchedExtError> {
         Err(SchedExtError::NotBuilt)
     }
 

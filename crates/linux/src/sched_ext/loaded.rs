@@ -11,8 +11,8 @@ use libbpf_rs::{Link, Map, MapCore as _, MapFlags, Object};
 use takt_model::{Span, Time};
 
 use super::types::{
-    CHANGES_MAX, CPUS_MAX, CpuCount, Ended, Group, MEMBERS_MAX, Member, SERVERS_MAX, SchedExtError, ServerEvent,
-    ServerNews, Terms, Written,
+    CHANGES_MAX, CPUS_MAX, CpuCount, Ended, Group, MEMBERS_MAX, Member, POOLS_MAX, SERVERS_MAX, SchedExtError,
+    ServerEvent, ServerNews, Terms, Written,
 };
 use crate::Epoch;
 use crate::bpf::{BpfError, image, load, register};
@@ -72,6 +72,16 @@ struct Join {
 struct RawGroup {
     member: u32,
     is_named: u32,
+}
+
+/// `struct takt_pool` there.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct RawPool {
+    cpus: u64,
+    ready: u32,
+    pad: u32,
+    servers: [u8; CPUS_MAX as usize],
 }
 
 /// `struct takt_end` there.
@@ -144,16 +154,20 @@ pub(super) fn tells_of_groups() -> bool {
 
 impl Scheduler {
     /// Gives the kernel the scheduler, the servers of each CPU (the kernel's numbers), the places of threads, and the
-    /// control groups whose threads have a place. Nothing is scheduled by it yet.
+    /// control groups whose threads have a place. A pool has the threads of a component with several servers: these, by
+    /// CPU and number there. Nothing is scheduled by it yet.
     ///
     /// # Errors
     /// The kernel refuses it, or there are more servers, CPUs or places than it takes.
     pub fn load(
         servers: &[(u32, Vec<Terms>)],
+        pools: &[Vec<(u32, u32)>],
         members: &[Member],
         groups: &[Group],
     ) -> Result<Scheduler, SchedExtError> {
         let is_small = servers.iter().all(|(cpu, terms)| *cpu < CPUS_MAX && terms.len() <= SERVERS_MAX);
+        let is_there = |(cpu, server): &(u32, u32)| *cpu < CPUS_MAX && (*server as usize) < SERVERS_MAX;
+        let is_small = is_small && pools.len() <= POOLS_MAX && pools.iter().flatten().all(is_there);
         if !is_small || members.len() > MEMBERS_MAX {
             return Err(broken("its size", io::ErrorKind::InvalidInput.into()));
         }
@@ -176,6 +190,17 @@ impl Scheduler {
             for (at, terms) in (0..).zip(terms) {
                 scheduler.write(*cpu, at, *terms)?;
             }
+        }
+        for (at, pool) in (0u32..).zip(pools) {
+            let mut raw = RawPool { cpus: 0, ready: 0, pad: 0, servers: [0; CPUS_MAX as usize] };
+            for (cpu, server) in pool {
+                raw.cpus |= 1u64 << *cpu;
+                raw.servers[*cpu as usize] = *server as u8;
+            }
+            scheduler
+                .map("takt_pools")?
+                .update(&at.to_ne_bytes(), bytes_of(&raw), MapFlags::ANY)
+                .map_err(|error| broken("takt_pools", io::Error::other(format!("{error:#}"))))?;
         }
         for (at, member) in members.iter().enumerate() {
             scheduler.shared.place(at, member);
@@ -292,6 +317,8 @@ impl Scheduler {
             let news = match event.kind {
                 0 => ServerNews::Replenished { budget: event.a },
                 1 => ServerNews::Exhausted,
+                // Other CPUs run threads of its component.
+                2 if event.a > 0 => return,
                 2 => ServerNews::Idle,
                 3 => ServerNews::Paid { since: event.a, amount: event.b & !PAID_IDLE, idle: event.b & PAID_IDLE != 0 },
                 _ => ServerNews::Switched { rule: event.rule, budget: event.a, period: event.b },
@@ -315,7 +342,8 @@ impl Scheduler {
 }
 
 impl Shared {
-    /// The calling thread takes this place. It is on the place's CPU, and bound to it. Its children take it, too.
+    /// The calling thread takes this place. It is on the place's CPU, and bound to it; or it is on one of the CPUs of
+    /// the place's pool, and bound to these. Its children take it, too.
     ///
     /// # Errors
     /// The kernel's refusal.

@@ -12,6 +12,9 @@ pub const CHANGES_MAX: usize = 4;
 pub const CPUS_MAX: u32 = 64;
 /// The most places of threads (MEMBERS_MAX).
 pub const MEMBERS_MAX: usize = 1024;
+/// The most components with servers on several CPUs (POOLS_MAX).
+#[cfg(feature = "bpf")]
+pub(super) const POOLS_MAX: usize = CPUS_MAX as usize * SERVERS_MAX / 2;
 /// The most threads in the queue of one server whose ties have an order.
 pub const TIES_MAX: usize = 32;
 /// Levels are below this.
@@ -74,14 +77,15 @@ pub struct Terms {
     pub(super) version: u32,
     /// The server around it plus one, or 0. It stands before this one.
     pub(super) outer: u32,
-    pub(super) pad: u32,
+    /// Its pool plus one, or 0.
+    pub(super) pool: u32,
 }
 
 impl Terms {
     /// The first terms of a server: budget and period, and its level, order and shift.
     #[must_use]
     pub const fn new(rule: Rule, (budget, period): (u64, u64), (level, order, shift): (u32, Order, i64)) -> Terms {
-        Terms { budget, period, shift, at: 0, rule, level, order, version: 1, outer: 0, pad: 0 }
+        Terms { budget, period, shift, at: 0, rule, level, order, version: 1, outer: 0, pool: 0 }
     }
 
     /// The same in another server, by its number on the CPU. `None`: in none.
@@ -92,6 +96,16 @@ impl Terms {
             None => 0,
         };
         Terms { outer, ..self }
+    }
+
+    /// The same of a server whose component has servers on several CPUs. `None`: it has one server.
+    #[must_use]
+    pub const fn pooled(self, pool: Option<u32>) -> Terms {
+        let pool = match pool {
+            Some(pool) => pool + 1,
+            None => 0,
+        };
+        Terms { pool, ..self }
     }
 
     /// The number of the server around it.
@@ -111,7 +125,7 @@ impl Terms {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Member {
-    /// The kernel's number of the CPU.
+    /// The kernel's number of the CPU. Of a component with servers on several CPUs: that of its first server.
     pub cpu: u32,
     /// The server by its number on the CPU.
     pub server: u32,
@@ -124,6 +138,8 @@ pub struct Member {
     /// 1 if the thread tells each job ([`crate::sched_ext::Shared::announce_job`]). If not, a job is released when
     /// the thread wakes up.
     pub tells: u32,
+    /// Its pool plus one, or 0: the component has servers on several CPUs, and the thread moves between these.
+    pub pool: u64,
     /// The relative deadline, in nanoseconds.
     pub relative: u64,
     /// Added to the deadline, in nanoseconds.
@@ -144,7 +160,7 @@ pub enum ServerNews {
     },
     /// Its budget is used up.
     Exhausted,
-    /// None of its threads wants the CPU any more.
+    /// None of its component's threads wants a CPU any more.
     Idle,
     /// It has paid.
     Paid {

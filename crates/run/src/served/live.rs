@@ -66,10 +66,12 @@ impl Serving {
         let groups = Groups::find(prepared, plan, cpus, admit)?;
         let kernel = |cpu: u32| cpus.get(cpu as usize).copied().unwrap_or(cpu);
         let servers: Vec<_> = plan.cpus.iter().map(|cpu| (kernel(cpu.cpu), cpu.entries.clone())).collect();
+        let pool = |servers: &Vec<(u32, u32)>| servers.iter().map(|(cpu, server)| (kernel(*cpu), *server)).collect();
+        let pools: Vec<Vec<(u32, u32)>> = plan.pools.iter().map(pool).collect();
         let members: Vec<Member> =
             plan.members.iter().map(|member| Member { cpu: kernel(member.cpu), ..*member }).collect();
         let refused = |error: SchedExtError| RunError::NoScheduler { cause: error.to_string() };
-        let mut scheduler = Scheduler::load(&servers, &members, &groups.groups()).map_err(refused)?;
+        let mut scheduler = Scheduler::load(&servers, &pools, &members, &groups.groups()).map_err(refused)?;
         let shared = scheduler.shared();
         scheduler.attach().map_err(refused)?;
         let changes = plan.changes.iter().rev().map(|change| Change { cpu: kernel(change.cpu), ..*change }).collect();

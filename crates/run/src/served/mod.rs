@@ -6,6 +6,7 @@
 //! | `plan.rs` | servers and places of threads; pure |
 //! | `live.rs` | the scheduler in the kernel, and the threads that wake it |
 //! | `news.rs` | the events of servers for the log |
+//! | `together.rs` | those of a component's servers on several CPUs; pure |
 //! | `groups.rs` | components of existing threads, by control groups |
 //! | `limits.rs` | changes of servers by cpu.max; pure |
 
@@ -27,6 +28,7 @@ pub(crate) mod limits;
 pub(crate) mod live;
 pub(crate) mod news;
 pub(crate) mod plan;
+mod together;
 
 pub(crate) use plan::ServedPlan;
 
@@ -113,7 +115,7 @@ pub(crate) fn prepare(
     let mut tasks = Vec::new();
     for ((id, task), member) in system.tasks_of(node).zip(&plan.members) {
         mapping::has_values(task)?;
-        let cpus: CpuSet = [member.cpu].into_iter().collect();
+        let cpus = plan.cpus_of(member);
         // Jobs of a backlog are put in their places one by one.
         tasks.push(MappedTask { id, class: Class::Ext, cpus, domain: None, yields: true });
     }

@@ -10,6 +10,7 @@ use takt_log::{Definition, Event, ServerDef, Sink};
 use takt_model::{ComponentId, Span, System, Time};
 
 use super::plan::{ServedPlan, rule_named};
+use super::together::Together;
 
 /// The source of the events of servers.
 pub(crate) struct ServerSource {
@@ -18,6 +19,8 @@ pub(crate) struct ServerSource {
     epoch: Epoch,
     /// By the kernel's CPU and the server on it.
     components: BTreeMap<(u32, u32), ComponentId>,
+    /// Those with servers on several CPUs.
+    together: BTreeMap<ComponentId, Together>,
     /// By time, and by the order in which they came.
     waiting: BTreeMap<(Time, u64), ServerEvent>,
     count: u64,
@@ -63,11 +66,16 @@ impl ServerSource {
                 components.extend(component.map(|id| ((kernel, at), id)));
             }
         }
+        let mut servers = BTreeMap::<ComponentId, Vec<(u32, u32)>>::new();
+        components.iter().for_each(|(place, id)| servers.entry(*id).or_default().push(*place));
+        servers.retain(|_, places| places.len() > 1);
+        let together = servers.into_iter().map(|(id, places)| (id, Together::new(&places))).collect();
         ServerSource {
             scheduler,
             system,
             epoch,
             components,
+            together,
             waiting: BTreeMap::new(),
             count: 0,
             balances: BTreeMap::new(),
@@ -82,11 +90,18 @@ impl ServerSource {
         });
     }
 
-    /// What the log says of an event.
-    fn record_of(&self, event: &ServerEvent) -> Option<Record> {
-        let id = *self.components.get(&(event.cpu, event.server))?;
+    /// The changes of a component by this event of a server, in the order of time.
+    fn of_component(&mut self, id: ComponentId, at: Time, event: &ServerEvent) -> [Option<(Time, ServerNews)>; 2] {
+        match self.together.get_mut(&id) {
+            Some(together) => together.take((event.cpu, event.server), at, event.news),
+            None => [None, Some((at, event.news))],
+        }
+    }
+
+    /// Its record in the log.
+    fn record_of(&self, id: ComponentId, news: &ServerNews) -> Option<Record> {
         let (server, span) = (id.0, Span::from_ns);
-        Some(Record::Event(match event.news {
+        Some(Record::Event(match *news {
             ServerNews::Replenished { budget } => Event::Replenish { server, budget: span(budget) },
             ServerNews::Exhausted => Event::Exhaust { server },
             ServerNews::Idle => Event::ServerIdle { server },
@@ -135,15 +150,16 @@ impl<'a, S: Sink> WithServerEvents<'a, S> {
         }
         while let Some(first) = source.waiting.first_entry().filter(|first| first.key().0 <= until) {
             let ((at, _), event) = first.remove_entry();
-            if let Some(id) = source.components.get(&(event.cpu, event.server)) {
-                source.balances.entry(*id).or_default().take(&event.news);
-            }
-            // An event that was told late stands where it can.
-            self.last = self.last.max(at);
-            match source.record_of(&event) {
-                Some(Record::Event(event)) => self.sink.event(self.stream, self.last, &event),
-                Some(Record::Definition(definition)) => self.sink.define(self.stream, self.last, &definition),
-                None => {}
+            let Some(id) = source.components.get(&(event.cpu, event.server)).copied() else { continue };
+            source.balances.entry(id).or_default().take(&event.news);
+            for (at, news) in source.of_component(id, at, &event).into_iter().flatten() {
+                // An event that was told late stands where it can.
+                self.last = self.last.max(at);
+                match source.record_of(id, &news) {
+                    Some(Record::Event(event)) => self.sink.event(self.stream, self.last, &event),
+                    Some(Record::Definition(definition)) => self.sink.define(self.stream, self.last, &definition),
+                    None => {}
+                }
             }
         }
         self.last = self.last.max(until);
@@ -152,6 +168,14 @@ impl<'a, S: Sink> WithServerEvents<'a, S> {
     /// The run ended at `end`.
     pub(crate) fn finish(&mut self, end: Time) {
         self.advance(end);
+        let Some(source) = &mut self.source else { return };
+        let waiting: Vec<_> =
+            source.together.iter_mut().filter_map(|(id, together)| Some((*id, together.renewed()?.1))).collect();
+        for (id, news) in waiting {
+            if let Some(Record::Event(event)) = source.record_of(id, &news) {
+                self.sink.event(self.stream, self.last, &event);
+            }
+        }
     }
 }
 

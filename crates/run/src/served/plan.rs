@@ -4,6 +4,9 @@
 //! its own tasks and then its servers, each in the order of the file. An entry has a level and an order by the strategy
 //! of its scope. The threads of any other component have them by that of their component, as in
 //! [`takt_policy::Hierarchy`].
+//!
+//! A component may have a server on each of several CPUs. They share its budget evenly, as in a simulation. Each of
+//! them is an entry of its own CPU alone. The component's threads are a *pool*, from which all of these CPUs take.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +15,8 @@ use takt_linux::sched_ext::{
 };
 use takt_model::plan::{self, PlanLevel, PlanTask};
 use takt_model::{
-    Component, ComponentId, NodeId, Plan, ServerRule, ServerSwitch, Span, StrategyRef, System, Task, TaskId, Threads,
-    Time,
+    Auto, Component, ComponentId, CpuSet, NodeId, Plan, ServerRule, ServerSwitch, Span, StrategyRef, System, Task,
+    TaskId, Threads, Time,
 };
 use takt_policy::CpuPart;
 
@@ -28,6 +31,8 @@ pub(crate) struct ServedPlan {
     pub(crate) members: Vec<Member>,
     /// Changes of servers, in the order of time.
     pub(crate) changes: Vec<Change>,
+    /// Of each pool its servers, by CPU and number there.
+    pub(crate) pools: Vec<Vec<(u32, u32)>>,
 }
 
 #[derive(Clone, Debug)]
@@ -69,18 +74,56 @@ pub(crate) fn plan(system: &System, node: NodeId) -> Result<(ServedPlan, Vec<Obs
         cannot.push(Obstacle::new(&name, "the kernel cancels no job (cancel = true)", MANAGER));
     }
     let parts = CpuPart::of_node(system, node)?;
-    if let Some(shared) = parts.iter().find(|part| part.is_shared()) {
-        cannot.push(Obstacle::of_shared_cpus(system, node, &shared.cpu_set(), "each CPU has its own servers"));
+    // Parts of a partitioned node have several CPUs if a component has servers on them.
+    let clusters = spec.clusters();
+    let is_alone = |cpu: &u32| clusters.iter().any(|cluster| cluster.contains(*cpu) && cluster.len() == 1);
+    if let Some(shared) = parts.iter().find(|part| part.is_shared() && !part.cpus.iter().all(is_alone)) {
+        cannot.push(Obstacle::of_shared_cpus(system, node, &shared.cpu_set(), "each server has a CPU of its own here"));
         return Ok((ServedPlan::default(), cannot));
     }
-    let mut maker = Maker { system, cannot, served: ServedPlan::default(), places: Vec::new() };
+    let is_wide = |(_, component): &(ComponentId, &Component)| component.node == node && component.cpus > 1;
+    let wide: Vec<(ComponentId, &Component)> = (0..).map(ComponentId).zip(&system.components).filter(is_wide).collect();
+    let before = cannot.len();
+    cannot.extend(wide.iter().filter_map(|(id, component)| cannot_be_apart(system, *id, component)));
+    if cannot.len() > before {
+        return Ok((ServedPlan::default(), cannot));
+    }
+    let pools = wide.into_iter().map(|(id, _)| id).collect();
+    let mut maker = Maker { system, cannot, served: ServedPlan::default(), places: Vec::new(), pools };
+    maker.served.pools = vec![Vec::new(); maker.pools.len()];
     for part in &parts {
-        maker.add_cpu(&name, node, spec.strategy, part)?;
+        for cpu in &part.cpus {
+            maker.add_cpu(&name, node, spec.strategy, (part, *cpu))?;
+        }
     }
     maker.places.sort_unstable_by_key(|(slot, _)| *slot);
     maker.served.members = maker.places.into_iter().map(|(_, member)| member).collect();
     maker.served.changes.sort_by_key(|change| change.at);
     Ok((maker.served, maker.cannot))
+}
+
+/// Why the servers of a component on several CPUs cannot be kept, each by its CPU alone.
+fn cannot_be_apart(system: &System, id: ComponentId, component: &Component) -> Option<Obstacle> {
+    let (name, count) = (format!("component \"{}\"", component.name), component.cpus);
+    let refused = |why: String, remedy: &str| Some(Obstacle::new(&name, why, remedy));
+    let one_cpu = "give it one CPU (cpus = 1), or use --backend manager";
+    let mut numbered = component.server_cpus.iter().enumerate();
+    let twice = numbered.find(|(at, cpu)| component.server_cpus.iter().take(*at).any(|other| other == *cpu));
+    if let Some((_, cpu)) = twice {
+        let why = format!("two of its servers are on CPU {cpu}, and each needs a CPU of its own here");
+        return refused(why, "name another CPU in server-cpus, or use --backend manager");
+    }
+    if component.parent.is_some() || system.components.iter().any(|inner| inner.parent == Some(id)) {
+        return refused(format!("it has servers on {count} CPUs, and is nested"), one_cpu);
+    }
+    if component.threads.is_some() {
+        return refused(format!("it has servers on {count} CPUs, and existing threads have one server here"), one_cpu);
+    }
+    let mut rules = terms_of(system, id, component).into_iter().map(|(_, rule, ..)| rule);
+    // Whether other servers have budget for its work depends on all of its CPUs.
+    let rule = rules.find(|rule| !matches!(rule, ServerRule::Ptps | ServerRule::Wcps | ServerRule::Crps))?.name();
+    let why = format!("it has servers on {count} CPUs, and no CPU knows alone whether a {rule} server has work");
+    refused(why, "use --backend manager, or another rule: ptps, wcps, crps")
 }
 
 struct Maker<'a> {
@@ -89,44 +132,82 @@ struct Maker<'a> {
     served: ServedPlan,
     /// Slots of the node's tasks, and their places.
     places: Vec<(u32, Member)>,
+    /// The components with servers on several CPUs.
+    pools: Vec<ComponentId>,
 }
 
 impl Maker<'_> {
-    fn add_cpu(&mut self, name: &str, node: NodeId, strategy: StrategyRef, part: &CpuPart) -> Result<(), RunError> {
-        let of_node: Vec<(TaskId, &Task)> = self.system.tasks_of(node).collect();
+    fn add_cpu(
+        &mut self,
+        name: &str,
+        node: NodeId,
+        strategy: StrategyRef,
+        (part, number): (&CpuPart, u32),
+    ) -> Result<(), RunError> {
+        let system = self.system;
+        let of_node: Vec<(TaskId, &Task)> = system.tasks_of(node).collect();
+        // The outermost component tells where a component is.
+        let serves = |id: ComponentId| {
+            let outermost = system.around(id).last().and_then(|id| system.components.get(id.index()));
+            !part.is_shared() || outermost.is_some_and(|component| component.server_cpus.contains(&number))
+        };
+        let is_bound = |task: &Task| !part.is_shared() || task.cpus.is_some_and(|cpus| cpus.contains(number));
+        let components: Vec<ComponentId> = part.components.iter().copied().filter(|id| serves(*id)).collect();
         let tasks: Vec<(u32, TaskId, &Task)> = part
             .slots
             .iter()
             .filter_map(|slot| of_node.get(*slot as usize).map(|(id, task)| (*slot, *id, *task)))
+            .filter(|(.., task)| task.component.map_or_else(|| is_bound(task), serves))
             .collect();
-        let mut cpu = ServedCpu { cpu: part.first_cpu(), entries: Vec::new(), components: Vec::new() };
-        self.add_scope(&mut cpu, None, (name, strategy), &tasks, &part.components)?;
+        let mut cpu = ServedCpu { cpu: number, entries: Vec::new(), components: Vec::new() };
+        self.add_scope(&mut cpu, None, (name, strategy), &tasks, &components)?;
         let mut at = 0;
         while let Some(entry) = cpu.components.get(at).copied() {
-            if let Some((id, component)) = entry.and_then(|id| Some((id, self.system.components.get(id.index())?))) {
+            if let Some((id, component)) = entry.and_then(|id| Some((id, system.components.get(id.index())?))) {
                 let name = format!("component \"{}\"", component.name);
                 let around = (id, at as u32);
-                if part.components.iter().any(|inner| parent_of(self.system, *inner) == Some(id)) {
+                if components.iter().any(|inner| parent_of(system, *inner) == Some(id)) {
                     let scope = (&*name, component.strategy);
-                    self.add_scope(&mut cpu, Some(around), scope, &tasks, &part.components)?;
-                } else {
+                    self.add_scope(&mut cpu, Some(around), scope, &tasks, &components)?;
+                } else if self.is_first(id, number) {
                     let inside: Vec<_> =
                         tasks.iter().filter(|(.., task)| task.component == Some(id)).copied().collect();
-                    self.add_members(component, part.first_cpu(), at as u32, &inside)?;
+                    self.add_members(around, component, number, &inside)?;
+                }
+                if let Some(servers) = self.pool_of(id).and_then(|pool| self.served.pools.get_mut(pool as usize)) {
+                    servers.push((number, at as u32));
                 }
             }
             at += 1;
         }
         if cpu.entries.len() > SERVERS_MAX {
             let why = format!(
-                "CPU {} has {} servers and tasks beside servers, and the scheduler takes {SERVERS_MAX}",
-                part.first_cpu(),
+                "CPU {number} has {} servers and tasks beside servers, and the scheduler takes {SERVERS_MAX}",
                 cpu.entries.len()
             );
             self.cannot.push(Obstacle::new(name, why, MANAGER));
         }
         self.served.cpus.push(cpu);
         Ok(())
+    }
+
+    /// The pool of a component's threads, if it has servers on several CPUs.
+    fn pool_of(&self, id: ComponentId) -> Option<u32> {
+        self.pools.iter().position(|other| *other == id).map(|pool| pool as u32)
+    }
+
+    /// Whether this is the lowest CPU with a server of the component.
+    fn is_first(&self, id: ComponentId, cpu: u32) -> bool {
+        let component = self.system.components.get(id.index()).filter(|component| component.cpus > 1);
+        component.is_none_or(|component| component.server_cpus.iter().min() == Some(&cpu))
+    }
+
+    /// The terms of a component's server on this CPU: a share of the component's.
+    fn terms_on(&self, cpu: u32, id: ComponentId, component: &Component) -> Vec<ServerTerms> {
+        let mut terms = terms_of(self.system, id, component);
+        let number = component.server_cpus.iter().position(|other| *other == cpu).unwrap_or(0);
+        terms.iter_mut().for_each(|(.., budget)| *budget = share(*budget, number as u32, component.cpus));
+        terms
     }
 
     /// The entries of a scope: of the node, or of a component with its entry.
@@ -145,8 +226,11 @@ impl Maker<'_> {
         let mut of_servers = Vec::new();
         for id in components.iter().filter(|id| parent_of(self.system, **id) == scope) {
             let Some(component) = self.system.components.get(id.index()) else { continue };
-            let terms = terms_of(self.system, *id, component);
-            self.look_at(component, &terms);
+            let terms = self.terms_on(cpu.cpu, *id, component);
+            // The last of several servers has the least share.
+            if component.cpus <= 1 || component.server_cpus.last() == Some(&cpu.cpu) {
+                self.look_at(component, &terms);
+            }
             for (_, _, period, budget) in &terms {
                 let mut task = Task::periodic(&component.name, *period, *budget);
                 task.priority = component.priority;
@@ -166,7 +250,8 @@ impl Maker<'_> {
             let entry = cpu.entries.len() as u32;
             for (at, rule, period, budget) in terms {
                 let (Some(place), Some(rule)) = (places.next(), rule_of(rule)) else { continue };
-                let terms = Terms::new(rule, (budget.as_ns(), period.as_ns()), spread(place)).within(outer);
+                let terms = Terms::new(rule, (budget.as_ns(), period.as_ns()), spread(place));
+                let terms = terms.within(outer).pooled(self.pool_of(id));
                 match at {
                     None => {
                         cpu.entries.push(terms);
@@ -182,9 +267,9 @@ impl Maker<'_> {
     /// The places of a component's threads in its server's queue.
     fn add_members(
         &mut self,
+        (id, entry): (ComponentId, u32),
         component: &Component,
         cpu: u32,
-        entry: u32,
         inside: &[(u32, TaskId, &Task)],
     ) -> Result<(), RunError> {
         let name = format!("component \"{}\"", component.name);
@@ -209,9 +294,10 @@ impl Maker<'_> {
             place.map_or(0, |(_, _, shift)| i128::from(deadline) + i128::from(shift))
         };
         ties.sort_by_key(|at| std::cmp::Reverse(longest(at)));
+        let pool = self.pool_of(id).map_or(0, |pool| u64::from(pool) + 1);
         for (at, ((slot, _, task), place)) in inside.iter().zip(&order).enumerate() {
             let tie = ties.iter().position(|other| *other == at).unwrap_or(0) as u32;
-            self.places.push((*slot, member(cpu, entry, *place, tie, task)));
+            self.places.push((*slot, Member { pool, ..member(cpu, entry, *place, tie, task) }));
         }
         Ok(())
     }
@@ -283,6 +369,22 @@ pub(crate) fn given_first(
         *count += 1;
         *count < CHANGES_MAX && !with_group(change)
     })
+}
+
+impl ServedPlan {
+    /// The CPUs on which a thread with this place may run.
+    pub(crate) fn cpus_of(&self, member: &Member) -> CpuSet {
+        match member.pool.checked_sub(1).and_then(|pool| self.pools.get(pool as usize)) {
+            Some(servers) => servers.iter().map(|(cpu, _)| *cpu).collect(),
+            None => [member.cpu].into_iter().collect(),
+        }
+    }
+}
+
+/// The share of a component's budget for its server with this number, of so many.
+fn share(budget: Span, number: u32, servers: u32) -> Span {
+    let (budget, servers) = (budget.as_ns(), u64::from(servers.max(1)));
+    Span::from_ns(budget / servers + u64::from(u64::from(number) < budget % servers))
 }
 
 /// The component around this one.
@@ -357,6 +459,7 @@ fn member(cpu: u32, server: u32, (level, order, shift): (u32, Order, i64), tie: 
         tie,
         // A job of a chain is released when its thread wakes up.
         tells: u32::from(task.after.is_empty()),
+        pool: 0,
         relative: task.deadline.as_ns(),
         shift,
         release: 0,

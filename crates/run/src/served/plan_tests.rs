@@ -123,6 +123,108 @@ fn components_that_the_scheduler_cannot_enforce_are_refused() {
     assert!(refusals(&long).contains("a period of at most 4.29"), "{}", refusals(&long));
 }
 
+/// A component on CPUs 2 and 0, a server beside it on CPU 2, and a task on CPU 1.
+const WIDE: &str = "takt = 1
+[[node]]
+name = \"n\"
+cpus = 3
+placement = \"partitioned\"
+strategy = \"rm\"
+[[component]]
+name = \"W\"
+server = \"ptps\"
+cpus = 2
+server-cpus = [2, 0]
+period = \"10ms\"
+budget = \"5ms\"
+strategy = \"edf\"
+[[component]]
+name = \"N\"
+server = \"deferrable\"
+server-cpus = [2]
+period = \"5ms\"
+budget = \"1ms\"
+[[task]]
+name = \"a\"
+component = \"W\"
+period = \"20ms\"
+wcet = \"1ms\"
+[[task]]
+name = \"c\"
+component = \"N\"
+period = \"20ms\"
+wcet = \"1ms\"
+[[task]]
+name = \"b\"
+component = \"W\"
+period = \"10ms\"
+wcet = \"1ms\"
+[[task]]
+name = \"beside\"
+cpus = [1]
+period = \"5ms\"
+wcet = \"1ms\"
+";
+
+/// Each CPU of a component has a server of its own with a share of the budget. The threads have one place in all.
+#[test]
+fn a_component_on_several_cpus_has_a_server_on_each_and_one_pool_of_threads() {
+    let (plan, cannot) = plan(&parsed(WIDE), NodeId(0)).unwrap();
+    assert!(cannot.is_empty(), "{cannot:?}");
+    let (wide, narrow) = (Some(ComponentId(0)), Some(ComponentId(1)));
+    let cpus: Vec<_> = plan.cpus.iter().map(|cpu| (cpu.cpu, cpu.components.clone())).collect();
+    assert_eq!(cpus, [(0, vec![wide]), (2, vec![wide, narrow]), (1, vec![None])]);
+    let terms = |level| Terms::new(Rule::Ptps, (2_500_000, 10_000_000), (level, Order::Fifo, 0)).pooled(Some(0));
+    assert_eq!(plan.cpus[0].entries, [terms(LEVEL_GAP)]);
+    // On this CPU the other server has the shorter period.
+    assert_eq!(plan.cpus[1].entries[0], terms(2 * LEVEL_GAP));
+    let alone = |terms: Terms| terms == terms.pooled(None);
+    assert!(alone(plan.cpus[1].entries[1]) && alone(plan.cpus[2].entries[0]));
+    assert_eq!(plan.pools, [[(0, 0), (2, 0)]]);
+    let members: Vec<_> = plan.members.iter().map(|member| (member.cpu, member.server, member.pool)).collect();
+    assert_eq!(members, [(0, 0, 1), (2, 1, 0), (0, 0, 1), (1, 0, 0)]);
+    let cpus: Vec<Vec<u32>> = plan.members.iter().map(|member| plan.cpus_of(member).iter().collect()).collect();
+    assert_eq!(cpus, [vec![0, 2], vec![2], vec![0, 2], vec![1]]);
+}
+
+/// A change of the component is a change of each of its servers, of which none loses time to rounding.
+#[test]
+fn servers_of_a_component_share_each_budget() {
+    let shares = |budget, servers: u32| -> Vec<u64> {
+        (0..servers).map(|number| share(Span::from_ns(budget), number, servers).as_ns()).collect()
+    };
+    assert_eq!((shares(8, 3), shares(6, 3), shares(7, 1)), (vec![3, 3, 2], vec![2, 2, 2], vec![7]));
+    let mode = "[[mode]]\nat = \"50ms\"\ncomponent = \"W\"\nbudget = \"7ms\"\n[[component]]";
+    let (plan, cannot) = plan(&parsed(&WIDE.replacen("[[component]]", mode, 1)), NodeId(0)).unwrap();
+    assert!(cannot.is_empty(), "{cannot:?}");
+    let changes: Vec<_> = plan.changes.iter().map(|change| (change.cpu, change.server, change.terms.budget)).collect();
+    assert_eq!(changes, [(0, 0, 3_500_000), (2, 0, 3_500_000)]);
+    assert!(plan.changes.iter().all(|change| change.terms == change.terms.pooled(Some(0))));
+}
+
+/// Each CPU must be able to decide alone. The refusal has the remedy.
+#[test]
+fn components_on_several_cpus_that_no_cpu_keeps_alone_are_refused() {
+    assert_eq!(refusals(WIDE), "");
+    let inner = "[[component]]\nname = \"I\"\nserver = \"ptps\"\nparent = \"W\"\nperiod = \"10ms\"\n\
+                 budget = \"1ms\"\n[[task]]\nname = \"i\"\ncomponent = \"I\"\nperiod = \"30ms\"\nwcet = \"1ms\"\n\
+                 [[task]]\nname = \"a\"";
+    for ((from, to), wanted, remedy) in [
+        (("\"ptps\"", "\"polling\""), "no CPU knows alone whether a polling server has work", "ptps, wcps, crps"),
+        (("[2, 0]", "[2, 2]"), "two of its servers are on CPU 2", "another CPU in server-cpus"),
+        (("[[task]]\nname = \"a\"", inner), "component \"W\": it has servers on 2 CPUs, and is nested", "cpus = 1"),
+        (("budget = \"5ms\"", "budget = \"1500us\""), "a budget of 750us is below 1ms", "--backend manager"),
+    ] {
+        let refused = refusals(&WIDE.replacen(from, to, 1));
+        assert!(refused.contains(wanted) && refused.contains(remedy), "{to}: {refused}");
+    }
+    let bound = ["placement = \"partitioned\"\n", "server-cpus = [2, 0]\n", "server-cpus = [2]\n", "cpus = [1]\n"];
+    let refused = refusals(&bound.iter().fold(WIDE.to_owned(), |text, line| text.replace(line, "")));
+    let wanted = "component \"W\": it has servers on 2 CPUs, and each server has a CPU of its own here; use --backend \
+                  manager, or place them: placement = \"partitioned\"";
+    assert!(refused.contains(wanted), "{refused}");
+}
+
 /// Nobody tells of the jobs of existing threads, so they take turns.
 #[test]
 fn existing_threads_of_a_group_have_one_place() {
