@@ -15,7 +15,7 @@ use takt_linux::sched_ext::{
 };
 use takt_model::plan::{self, PlanLevel, PlanTask};
 use takt_model::{
-    Auto, Component, ComponentId, CpuSet, NodeId, Plan, ServerRule, ServerSwitch, Span, StrategyRef, System, Task,
+    Component, ComponentId, CpuSet, NodeId, Plan, ServerRule, ServerSwitch, Span, StrategyRef, System, Task,
     TaskId, Threads, Time,
 };
 use takt_policy::CpuPart;
