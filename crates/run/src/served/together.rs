@@ -142,14 +142,8 @@ mod tests {
             (1, 20, renewed(1)),
         ];
         // The first server has 4 again at 10, and the other one owes 5.
-        let wanted = [
-            (0, renewed(7)),
-            (9, paid(0, 8)),
-            (10, paid(8, 2)),
-            (10, renewed(4)),
-            (12, paid(10, 2)),
-            (20, renewed(5)),
-        ];
+        let wanted =
+            [(0, renewed(7)), (9, paid(0, 8)), (10, paid(8, 2)), (10, renewed(4)), (12, paid(10, 2)), (20, renewed(5))];
         assert_eq!(told(&events), wanted);
         // Nothing follows: the end of the run tells it.
         assert_eq!(told(&[(1, 5, renewed(2))]), [(5, renewed(2))]);
