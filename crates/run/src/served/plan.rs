@@ -15,8 +15,8 @@ use takt_linux::sched_ext::{
 };
 use takt_model::plan::{self, PlanLevel, PlanTask};
 use takt_model::{
-    Component, ComponentId, CpuSet, NodeId, Plan, ServerRule, ServerSwitch, Span, StrategyRef, System, Task,
-    TaskId, Threads, Time,
+    Component, ComponentId, CpuSet, NodeId, Plan, ServerRule, ServerSwitch, Span, StrategyRef, System, Task, TaskId,
+    Threads, Time,
 };
 use takt_policy::CpuPart;
 
