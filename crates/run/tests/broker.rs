@@ -20,6 +20,7 @@ use takt_linux::seqpacket::{Connection, Poll, Received, Sent};
 use takt_model::Span;
 use takt_run::broker::{Broker, BrokerError, BrokerSpec, BrokerStats};
 
+#[path = "broker/order.rs"]
 mod order;
 
 const GO: u8 = 0;
