@@ -5,7 +5,7 @@
 pub enum Devices {
     /// One CPU, serial line, real-time clock, e1000 network cards. Two runs are to give the same bytes.
     Exact,
-    /// Several CPUs, virtio network cards, a disk. Runs agree in shapes and ratios.
+    /// Several CPUs, virtio network cards, disks. Runs agree in shapes and ratios.
     Tolerant,
 }
 
@@ -31,8 +31,12 @@ impl Devices {
 
 /// The most CPUs of a machine.
 pub const CPUS_MAX: u32 = 16;
-/// The kernel modules of a disk.
+/// The kernel modules of an IDE disk.
 pub const DISK_MODULES: [&str; 2] = ["ata_piix", "sd_mod"];
+/// The kernel module of a virtio disk.
+pub const VIRTIO_DISK_MODULE: &str = "virtio_blk";
+/// The kernel module that finds virtio devices. Some kernels contain it.
+pub const VIRTIO_MODULE: &str = "virtio_pci";
 /// The largest disk.
 pub const DISK_MIB_MAX: u32 = 1 << 20;
 /// The most network cards. All hang on one hub.
@@ -51,6 +55,8 @@ pub struct Machine {
     pub cards: u32,
     /// The size of its IDE disk, which reads as zeros. 0: none. With a disk runs do not repeat.
     pub disk_mib: u32,
+    /// The size of its virtio disk, which reads as zeros. 0: none. With a disk runs do not repeat.
+    pub virtio_disk_mib: u32,
     /// Its memory.
     pub memory_mib: u32,
     /// The guest can have virtual machines of its own (the module kvm-amd).
@@ -73,6 +79,12 @@ pub struct Files<'a> {
 }
 
 impl Machine {
+    /// Whether it has a virtio device.
+    #[must_use]
+    pub fn has_virtio(&self) -> bool {
+        self.virtio_disk_mib > 0 || self.cards > 0 && self.devices == Devices::Tolerant
+    }
+
     /// The arguments of qemu-system-x86_64.
     ///
     /// `sleep=off` makes virtual time jump over idle times. `clock=vm` ties the real-time clock to
@@ -83,13 +95,15 @@ impl Machine {
     /// Without it the main loop can move the clock to the next timer between a halt and that count.
     /// Then the timer is late by the instructions not yet counted, whenever the host delays the CPU's
     /// thread there. The recording itself is not needed. A disk does not work so: with `sleep=off`
-    /// QEMU 7.2 never delivers its answers. With several CPUs QEMU refuses to record.
+    /// QEMU 7.2 never delivers its answers. With several CPUs QEMU refuses to record. So tolerant devices run
+    /// without it.
     #[must_use]
     pub fn arguments(&self, files: &Files<'_>) -> Vec<String> {
         let mut arguments: Vec<String> = Vec::new();
         let mut add = |words: &[&str]| arguments.extend(words.iter().map(ToString::to_string));
         add(&["-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none", "-no-reboot"]);
-        let record = if self.disk_mib == 0 && self.cpus == 1 { ",rr=record,rrfile=/dev/null" } else { "" };
+        let repeats = self.devices == Devices::Exact && self.disk_mib == 0 && self.virtio_disk_mib == 0;
+        let record = if repeats && self.cpus == 1 { ",rr=record,rrfile=/dev/null" } else { "" };
         add(&["-accel", "tcg,thread=single", "-icount", &format!("shift=0,sleep=off{record}")]);
         add(&["-rtc", "base=2026-01-01,clock=vm"]);
         add(&["-machine", "pc", "-cpu", "max", "-seed", &self.seed.to_string()]);
@@ -110,6 +124,12 @@ impl Machine {
             add(&["-blockdev", &format!("null-co,node-name=disk,read-zeroes=on,size={size}")]);
             add(&["-device", "ide-hd,drive=disk,bus=ide.0"]);
         }
+        if self.virtio_disk_mib > 0 {
+            let size = u64::from(self.virtio_disk_mib) << 20;
+            add(&["-blockdev", &format!("null-co,node-name=virtio-disk,read-zeroes=on,size={size}")]);
+            // The CPU's thread takes a request at once. Otherwise the guest's time could go on before that.
+            add(&["-device", "virtio-blk-pci,drive=virtio-disk,ioeventfd=off"]);
+        }
         add(&["-kernel", files.kernel, "-initrd", files.initrd, "-append", &self.kernel_line()]);
         arguments
     }
@@ -129,8 +149,16 @@ mod tests {
     #[test]
     fn the_command_line_follows_from_the_machine_alone() {
         let files = Files { kernel: "k", initrd: "i", console: "c", frames: "a,b" };
-        let exact =
-            Machine { devices: Devices::Exact, cpus: 1, cards: 2, disk_mib: 0, memory_mib: 512, nests: false, seed: 7 };
+        let exact = Machine {
+            devices: Devices::Exact,
+            cpus: 1,
+            cards: 2,
+            disk_mib: 0,
+            virtio_disk_mib: 0,
+            memory_mib: 512,
+            nests: false,
+            seed: 7,
+        };
         let line = exact.arguments(&files).join(" ");
         assert!(line.contains("-seed 7 -smp 1 -m 512 -serial file:c -chardev file,id=frames,path=a,,b"), "{line}");
         assert!(line.contains("-device isa-debugcon,iobase=0xe9,chardev=frames"), "{line}");
@@ -142,6 +170,11 @@ mod tests {
         assert!(line.contains("-device virtio-net-pci,netdev=net0"), "{line}");
         assert!(line.contains("-icount shift=0,sleep=off -rtc"), "{line}");
         assert!(line.contains("size=8388608 -device ide-hd,drive=disk"), "{line}");
+        assert!(tolerant.has_virtio() && !exact.has_virtio());
+        let block = Machine { devices: Devices::Tolerant, cards: 0, virtio_disk_mib: 2, ..exact };
+        let block_line = block.arguments(&files).join(" ");
+        assert!(block_line.contains("size=2097152 -device virtio-blk-pci,drive=virtio-disk"), "{block_line}");
+        assert!(block.has_virtio() && !block_line.contains("rr=") && !block_line.contains("ide-hd"), "{block_line}");
         let two = Machine { disk_mib: 0, ..tolerant }.arguments(&files).join(" ");
         assert!(two.contains("-smp 2") && !two.contains("rr="), "{two}");
         assert!(line.ends_with(" setcpuid=constant_tsc"), "{line}");

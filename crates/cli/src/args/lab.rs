@@ -96,7 +96,7 @@ pub(crate) struct LabFetch {
 pub(crate) enum DeviceSet {
     /// One CPU, serial line, clock and e1000 network cards: runs give the same bytes
     Exact,
-    /// Several CPUs, virtio network cards, a disk: runs agree in shapes and ratios
+    /// Several CPUs, virtio network cards, disks: runs agree in shapes and ratios
     Tolerant,
 }
 
@@ -163,6 +163,11 @@ pub(crate) struct LabExperiments {
           value_parser = clap::value_parser!(u32).range(0..=i64::from(DISK_MIB_MAX)))]
     pub(crate) disk: u32,
 
+    /// A virtio disk of this size, in MiB, which reads as zeros: /dev/vda. For tolerant devices.
+    #[arg(long, value_name = "MIB", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=i64::from(DISK_MIB_MAX)))]
+    pub(crate) virtio_disk: u32,
+
     /// Memory of the guest, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = clap::value_parser!(u32).range(128..=16_384))]
     pub(crate) memory: u32,
@@ -211,6 +216,7 @@ impl LabExperiments {
             cpus: None,
             cards: 0,
             disk: 0,
+            virtio_disk: 0,
             memory: 512,
             module: Vec::new(),
             add: Vec::new(),

@@ -25,6 +25,7 @@ fn bad_input_is_named_before_anything_starts() {
         (&["run", "good.toml", "--json", "-o", "-"], "both want standard output"),
         (&["run", "good.toml", "--add", "missing.sh"], "cannot read missing.sh"),
         (&["run", "good.toml", "--disk", "8"], "--disk 8 with exact devices"),
+        (&["run", "good.toml", "--virtio-disk", "8"], "--virtio-disk 8 with exact devices"),
         (&["run", "good.toml", "--module", "a b"], "has \"b\", which is no parameter"),
         (&["run", "good.toml", "--module", "a;b"], "is no single word"),
         (&["run", "good.toml", "--kernel", "..", "--for", "1s"], "is no kernel"),

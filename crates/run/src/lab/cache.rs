@@ -134,6 +134,16 @@ pub(super) fn seal(folder: &Path) -> Result<(), LabError> {
 }
 
 impl Kernel {
+    /// Whether it has a module of this name. What it lacks may be built in.
+    ///
+    /// # Errors
+    /// Its folder cannot be read.
+    pub fn has(&self, name: &str) -> Result<bool, LabError> {
+        let mut files = BTreeMap::new();
+        list(&self.modules, &mut files)?;
+        Ok(files.contains_key(&plain(name)))
+    }
+
     /// The modules of these names and those that they need, unpacked, in the order of loading. The checksums of a
     /// fetched kernel are compared.
     ///

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use takt_lab::guest::{EXPERIMENTS_MAX, Experiment, FILES, Guest, LOG, RESULT_MAX};
 use takt_lab::kernel::is_static;
-use takt_lab::machine::{DISK_MODULES, Devices, Machine};
+use takt_lab::machine::{DISK_MODULES, Devices, Machine, VIRTIO_DISK_MODULE, VIRTIO_MODULE};
 use takt_lab::modules::plain;
 use takt_model::System;
 use takt_model::file::load_traces;
@@ -95,11 +95,17 @@ impl Bench {
         let kernel = cache.kernel(&options.kernel.kernel).map_err(|error| failure(&error))?;
         let busybox = cache.busybox().map_err(|error| failure(&error))?;
         let mut wanted: Vec<String> = options.module.iter().map(|module| module.name.clone()).collect();
+        if machine.has_virtio() && kernel.has(VIRTIO_MODULE).map_err(|error| failure(&error))? {
+            wanted.push(VIRTIO_MODULE.to_owned());
+        }
         if machine.cards > 0 {
             wanted.push(machine.devices.card_module().to_owned());
         }
         if machine.disk_mib > 0 {
             wanted.extend(DISK_MODULES.map(str::to_owned));
+        }
+        if machine.virtio_disk_mib > 0 {
+            wanted.push(VIRTIO_DISK_MODULE.to_owned());
         }
         let given = options.module.iter().filter(|module| !module.parameters.is_empty());
         let parameters: Vec<_> = given.map(|module| (plain(&module.name), module.parameters.join(" "))).collect();
@@ -244,17 +250,20 @@ fn machine(options: &args::LabExperiments) -> Result<Machine, Failure> {
             "--cpus {cpus} with exact devices: runs on several CPUs do not repeat byte by byte; add --devices tolerant"
         )));
     }
-    if devices == Devices::Exact && options.disk > 0 {
-        return Err(Failure::input(format_args!(
-            "--disk {} with exact devices: runs with a disk do not repeat byte by byte; add --devices tolerant",
-            options.disk
-        )));
+    for (option, size) in [("--disk", options.disk), ("--virtio-disk", options.virtio_disk)] {
+        if devices == Devices::Exact && size > 0 {
+            return Err(Failure::input(format_args!(
+                "{option} {size} with exact devices: runs with a disk do not repeat byte by byte; add --devices \
+                 tolerant"
+            )));
+        }
     }
     Ok(Machine {
         devices,
         cpus,
         cards: options.cards,
         disk_mib: options.disk,
+        virtio_disk_mib: options.virtio_disk,
         memory_mib: options.memory,
         nests: options.module.iter().any(|module| plain(&module.name) == "kvm_amd"),
         seed: options.seed,
@@ -341,8 +350,16 @@ mod tests {
 
     #[test]
     fn a_verdict_is_of_the_same_files_and_machine() {
-        let machine =
-            Machine { devices: Devices::Exact, cpus: 1, cards: 0, disk_mib: 0, memory_mib: 512, nests: false, seed: 1 };
+        let machine = Machine {
+            devices: Devices::Exact,
+            cpus: 1,
+            cards: 0,
+            disk_mib: 0,
+            virtio_disk_mib: 0,
+            memory_mib: 512,
+            nests: false,
+            seed: 1,
+        };
         let run = |word: &str| vec![Experiment { command: vec![word.to_owned()] }];
         let (one, other) = (run("true"), run("false"));
         let guest = Guest { takt: b"t", busybox: b"b", experiments: &one, ..Guest::default() };
