@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use indicatif::ProgressBar;
 use takt_log::stats::Stats;
 use takt_model::Span;
+use takt_run::lab::pure::machine::Devices;
 
 use crate::failure::Failure;
 
@@ -13,8 +14,8 @@ use crate::failure::Failure;
 pub struct Host {
     /// Records the kernel in a thread of its own. Events after the return are recorded.
     pub record: fn(Request) -> Result<Box<dyn Recorder>, Failure>,
-    /// Runs a script on a kernel of the lab. Returns its standard output.
-    pub lab: fn(&LabMachine, &LabRequest) -> Result<String, Failure>,
+    /// Runs a script on a kernel of the lab.
+    pub lab: fn(&LabMachine, &LabRequest) -> Result<LabOutput, Failure>,
     /// Runs Systems on a kernel of the lab, in one boot, under its sched_ext scheduler. Returns their logs.
     pub lab_runs: fn(&LabMachine, &LabRuns) -> Result<Logs, Failure>,
     /// A progress bar with a name and a number of steps. It is hidden if stderr is no terminal.
@@ -43,15 +44,35 @@ pub struct LabMachine {
     pub binary: Option<PathBuf>,
 }
 
-/// A script for a guest with one CPU and a disk.
+/// A script for a guest with one CPU.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LabRequest {
+    /// Its devices. Disks are tolerant ones.
+    pub devices: Devices,
+    /// Its network cards.
+    pub cards: u32,
     /// Kernel modules, each with its parameters.
     pub modules: &'static [(&'static str, &'static [&'static str])],
-    /// The size of the disk.
+    /// The size of the IDE disk. 0: none.
     pub disk_mib: u32,
-    /// The script, for sh.
+    /// The size of the virtio disk. 0: none.
+    pub virtio_disk_mib: u32,
+    /// The script, for sh. It may write a log to [`LAB_LOG`].
     pub script: String,
+    /// The CPU time that the emulation may take.
+    pub timeout: Span,
+}
+
+/// The log that a script may write.
+pub const LAB_LOG: &str = "/lab/00/log.takt";
+
+/// The results of a script.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LabOutput {
+    /// Its standard output.
+    pub text: String,
+    /// The log that it wrote.
+    pub log: Option<Vec<u8>>,
 }
 
 /// A log of each System, as bytes.

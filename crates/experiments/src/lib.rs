@@ -32,7 +32,7 @@ use takt_model::Span;
 pub use context::Options;
 pub use failure::{Failure, Status};
 pub use findings::{Claim, Comparison, Findings};
-pub use host::{Host, LabMachine, LabRequest, LabRuns, Logs, Recorder, Request};
+pub use host::{Host, LAB_LOG, LabMachine, LabOutput, LabRequest, LabRuns, Logs, Recorder, Request};
 pub use law::law;
 
 use context::Context;

@@ -8,7 +8,8 @@ mod run;
 
 use std::path::PathBuf;
 
-use takt_experiments::{LabMachine, LabRequest, LabRuns, Logs};
+use takt_experiments::{LabMachine, LabOutput, LabRequest, LabRuns, Logs};
+use takt_lab::machine::Devices;
 use takt_run::lab::{Cache, LabError};
 
 use crate::args;
@@ -28,14 +29,20 @@ fn failure(error: &LabError) -> Failure {
     Failure::with_exit_code(error.exit_code(), error)
 }
 
-/// Runs a script in a guest with one CPU and a disk. Returns its standard output.
-pub(crate) fn script(machine: &LabMachine, request: &LabRequest) -> Result<String, Failure> {
+/// Runs a script in a guest with one CPU.
+pub(crate) fn script(machine: &LabMachine, request: &LabRequest) -> Result<LabOutput, Failure> {
     let options = args::LabExperiments {
         kernel: args::LabKernel { kernel: machine.kernel.clone(), cache: machine.cache.clone() },
         binary: machine.binary.clone(),
-        devices: args::DeviceSet::Tolerant,
+        devices: match request.devices {
+            Devices::Exact => args::DeviceSet::Exact,
+            Devices::Tolerant => args::DeviceSet::Tolerant,
+        },
         cpus: Some(1),
+        cards: request.cards,
         disk: request.disk_mib,
+        virtio_disk: request.virtio_disk_mib,
+        timeout: request.timeout,
         module: request.modules.iter().map(|(name, parameters)| args::Module::of(name, parameters)).collect(),
         ..args::LabExperiments::of(vec!["sh".to_owned(), "-c".to_owned(), request.script.clone()])
     };
@@ -46,7 +53,7 @@ pub(crate) fn script(machine: &LabMachine, request: &LabRequest) -> Result<Strin
     if outcome.status != Some(0) {
         return Err(Failure::trouble(format_args!("the script of the guest failed: {}", stderr.trim_end())));
     }
-    Ok(String::from_utf8_lossy(&outcome.stdout).into_owned())
+    Ok(LabOutput { text: String::from_utf8_lossy(&outcome.stdout).into_owned(), log: outcome.log })
 }
 
 /// Runs Systems in a guest with one CPU, under its sched_ext scheduler. Returns their logs.

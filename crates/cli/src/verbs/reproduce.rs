@@ -1,7 +1,8 @@
 //! `takt reproduce`: asks for an experiment of takt-experiments and prints what it found.
 
 use takt_experiments::{
-    EXPERIMENTS, Host, LabMachine, LabRequest, LabRuns, LiveForm, Logs, Options, PAPERS, Recorder, Report, Request, run,
+    EXPERIMENTS, Host, LabMachine, LabOutput, LabRequest, LabRuns, LiveForm, Logs, Options, PAPERS, Recorder, Report,
+    Request, run,
 };
 use takt_log::stats::Stats;
 
@@ -72,7 +73,7 @@ fn lab_runs(machine: &LabMachine, runs: &LabRuns) -> Result<Logs, takt_experimen
     crate::verbs::lab::runs(machine, runs).map_err(|failure| refused(&failure))
 }
 
-fn lab(machine: &LabMachine, request: &LabRequest) -> Result<String, takt_experiments::Failure> {
+fn lab(machine: &LabMachine, request: &LabRequest) -> Result<LabOutput, takt_experiments::Failure> {
     crate::verbs::lab::script(machine, request).map_err(|failure| refused(&failure))
 }
 

@@ -1,6 +1,6 @@
 //! The charts of Figs. 6 to 10.
 
-use takt_log::stats::Histogram;
+use takt_log::stats::{Histogram, TaskStats};
 use takt_report::{Figure, Form, Series};
 
 use super::super::findings::Drawn;
@@ -9,23 +9,26 @@ use super::{Measured, TABLE_VI, TABLE_VII, median, share_of};
 pub(super) fn all(measured: &Measured) -> Vec<Drawn> {
     let mut figures = vec![throughput(measured)];
     if let Some(driver) = &measured.driver {
-        figures.push(pmf(
-            "driver-interrupts.svg",
-            "Fig. 7: time between interrupts of the driver's thread",
-            &driver.inter_arrivals,
-        ));
-        figures.push(pmf(
-            "driver-executions.svg",
-            "Fig. 8: execution times of the driver's thread",
-            &driver.executions,
-        ));
+        figures.extend(distributions(driver));
     }
-    figures.push(files(measured, true));
-    figures.push(files(measured, false));
+    figures.extend(of_files(measured));
     figures
 }
 
-fn series(name: &str, form: Form, colour: usize, points: Vec<(f64, f64)>) -> Series {
+/// Figs. 7 and 8.
+pub(super) fn distributions(driver: &TaskStats) -> [Drawn; 2] {
+    [
+        pmf("driver-interrupts.svg", "Fig. 7: time between interrupts of the driver's thread", &driver.inter_arrivals),
+        pmf("driver-executions.svg", "Fig. 8: execution times of the driver's thread", &driver.executions),
+    ]
+}
+
+/// Figs. 9 and 10.
+pub(super) fn of_files(measured: &Measured) -> [Drawn; 2] {
+    [files(measured, true), files(measured, false)]
+}
+
+pub(super) fn series(name: &str, form: Form, colour: usize, points: Vec<(f64, f64)>) -> Series {
     Series { name: name.to_owned(), points, form, colour }
 }
 
@@ -102,7 +105,7 @@ fn files(measured: &Measured, rate: bool) -> Drawn {
             own.push((*q as f64, shown(time / alone)));
         }
     }
-    let share = measured.share.unwrap_or(1.0) * 100.0;
+    let share = measured.file_share.unwrap_or(1.0) * 100.0;
     let expected = (25..=100).map(|q| (f64::from(q), shown((share / f64::from(q)).max(1.0)))).collect();
     let figure = Figure {
         x_from_zero: false,
