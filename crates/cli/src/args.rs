@@ -25,7 +25,9 @@ use takt_report::svg::WIDTH_MIN;
 pub(crate) use doctor::{Charge, Doctor};
 pub(crate) use generate::{Gen, Profile};
 pub(crate) use infer::Infer;
-pub(crate) use lab::{DeviceSet, Lab, LabAction, LabExperiments, LabFetch, LabKernel, LabRepeat, LabRun, Module};
+pub(crate) use lab::{
+    DeviceSet, Lab, LabAction, LabExperiments, LabFetch, LabKernel, LabPlay, LabRepeat, LabRun, Module,
+};
 pub(crate) use net::{
     ApplyDiscipline, ApplyLate, BrokerLate, BrokerOrder, ClockPeer, Net, NetAction, NetApply, NetBroker, NetClock,
     NetDoctor, NetRemove, NetShow,

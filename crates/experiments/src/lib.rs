@@ -34,6 +34,7 @@ pub use failure::{Failure, Status};
 pub use findings::{Claim, Comparison, Findings};
 pub use host::{Host, LAB_LOG, LabMachine, LabOutput, LabRequest, LabRuns, Logs, Recorder, Request};
 pub use law::law;
+pub use sdd_tradeoff::{Play, play};
 
 use context::Context;
 

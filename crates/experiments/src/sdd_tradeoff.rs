@@ -5,6 +5,9 @@
 //! packet as costly as the driver of a slow computer. The packet rate is chosen so that the thread
 //! needs [`DRIVER_SHARE`] of the CPU to receive all packets.
 
+mod guest;
+mod lab;
+
 use takt_linux::clock::pause;
 use takt_linux::cpuset::Partitions;
 use takt_linux::net::Cable;
@@ -20,6 +23,8 @@ use super::traffic::{PAYLOAD, Traffic, refused};
 use super::{Experiment, SDD, loads};
 use crate::failure::Failure;
 
+pub use guest::{Play, play};
+
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "sdd-tradeoff",
     paper: &SDD,
@@ -33,7 +38,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     repeats: false,
     simulated: false,
     live: None,
-    lab: None,
+    lab: Some(lab::FORM),
     run: reproduce,
 };
 
@@ -130,8 +135,15 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
         rate * PAYLOAD as f64 * 8.0 / 1e6,
         rate * cost.as_ns() as f64 / 1e7
     ));
-    findings.tables.push(throughputs(&outcomes));
-    findings.tables.push(inter_frame_times(&outcomes));
+    report(context, &mut findings, &outcomes)?;
+    differences(&mut findings);
+    Ok(findings)
+}
+
+/// Adds the tables, the charts and the claims of these outcomes.
+fn report(context: &Context, findings: &mut Findings, outcomes: &[Outcome]) -> Result<(), Failure> {
+    findings.tables.push(throughputs(outcomes));
+    findings.tables.push(inter_frame_times(outcomes));
     let names = |indices: &[usize]| indices.iter().map(|i| (*i, trials()[*i].name)).collect::<Vec<_>>();
     let before = names(&[PLAYER_OTHER, PLAYER_FIFO, PLAYER_ALONE]);
     let after = names(&[FIRST_TEST + 4, FIRST_TEST + 3, FIRST_TEST]);
@@ -139,21 +151,20 @@ fn reproduce(context: &Context) -> Result<Findings, Failure> {
         "frames-by-priority.svg",
         "Fig. 11",
         "with and without packets, by priorities",
-        &outcomes,
+        outcomes,
         &before,
     ));
     findings.figures.push(figure(
         "frames-in-reservations.svg",
         "Fig. 12",
         "in reservations, with packets",
-        &outcomes,
+        outcomes,
         &after,
     ));
-    let shown: Vec<_> = trials().iter().zip(&outcomes).map(|(trial, one)| (trial.name, &one.played.shown)).collect();
-    players::write(context, &mut findings, &shown)?;
-    claims(&mut findings, &outcomes);
-    differences(&mut findings);
-    Ok(findings)
+    let shown: Vec<_> = trials().iter().zip(outcomes).map(|(trial, one)| (trial.name, &one.played.shown)).collect();
+    players::write(context, findings, &shown)?;
+    claims(findings, outcomes);
+    Ok(())
 }
 
 /// Measures the CPU time that a packet costs the thread.

@@ -40,6 +40,9 @@ pub(crate) enum LabAction {
     /// Run the experiments of this guest. The guest's first script calls it.
     #[command(hide = true)]
     Guest,
+    /// Play a film in this guest. The script of an experiment calls it.
+    #[command(hide = true)]
+    Play(LabPlay),
 }
 
 /// A kernel, and the cache of kernels.
@@ -89,6 +92,26 @@ pub(crate) struct LabFetch {
     /// Keep a kernel that lacks these functions.
     #[arg(long)]
     pub(crate) any: bool,
+}
+
+/// The player of a trial of sdd-tradeoff.
+#[derive(Args, Debug)]
+pub(crate) struct LabPlay {
+    /// The number of the trial.
+    #[arg(value_name = "TRIAL")]
+    pub(crate) trial: usize,
+
+    /// How long the film is.
+    #[arg(long = "for", value_name = "TIME", value_parser = span)]
+    pub(crate) duration: Span,
+
+    /// Seed of the film.
+    #[arg(long, default_value_t = 1, value_parser = seed)]
+    pub(crate) seed: u64,
+
+    /// The thread that takes packets in.
+    #[arg(long, value_name = "TID")]
+    pub(crate) thread: Option<u32>,
 }
 
 /// The devices of the guest.

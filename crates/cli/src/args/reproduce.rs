@@ -64,8 +64,9 @@ pub(crate) struct Reproduce {
     #[arg(long, conflicts_with = "list")]
     pub(crate) live: bool,
 
-    /// Measure on a kernel of the lab, in virtual time: the interrupt thread of an emulated disk
-    /// (sdd-throughput), or domains under sched_ext (csa-fig4 to csa-fig7). Needs no root.
+    /// Measure on a kernel of the lab, in virtual time: the interrupt threads of emulated disks
+    /// (sdd-throughput) and network cards (sdd-tradeoff), or domains under sched_ext (csa-fig4 to
+    /// csa-fig7). Needs no root.
     #[arg(long, conflicts_with_all = ["list", "live"])]
     pub(crate) lab: bool,
 

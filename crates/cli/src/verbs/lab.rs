@@ -22,6 +22,7 @@ pub(crate) fn execute(options: &args::Lab, json: bool) -> Outcome {
         LabAction::Run(options) => run::execute(options, json),
         LabAction::Repeat(options) => repeat::execute(options, json),
         LabAction::Guest => guest::execute(),
+        LabAction::Play(options) => guest::play(options),
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn execute(options: &args::Reproduce, json: bool) -> Outcome {
     Ok(if report.findings.holds() == Some(true) { Status::Yes } else { Status::No })
 }
 
-fn failed(failure: takt_experiments::Failure) -> Failure {
+pub(super) fn failed(failure: takt_experiments::Failure) -> Failure {
     match failure.status {
         takt_experiments::Status::Input => Failure::input(failure.message),
         takt_experiments::Status::Cannot => Failure::cannot(failure.message),

@@ -33,6 +33,7 @@ fn bad_input_is_named_before_anything_starts() {
         (&["fetch", "--kernel", "./good.toml"], "it is no bzImage of Linux for x86"),
         (&["fetch", "--kernel", "./missing"], "./missing: No such file"),
         (&["guest"], "runs in a guest of takt lab run"),
+        (&["play", "2", "--for", "1s"], "takt lab play runs in a guest of takt lab run"),
     ];
     for (arguments, expected) in cases {
         let ran = without_programs(&folder, &[&["lab"], *arguments].concat());

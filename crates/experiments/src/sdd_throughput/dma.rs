@@ -250,7 +250,7 @@ impl Dma {
         findings.differences.push(format!(
             "The virtio disk stands for the paper's disk with DMA. Requests have 4 KiB, one at a time. The disk \
              answers at once, so its interrupt thread needs {:.1} % of the CPU, in the paper 0.2 %. The times of \
-             Fig. 7 are those of reader and kernel; no disk's time is in them. The recorder's work is in Figs. 7 and 8.",
+             Fig. 7 are those of reader and kernel, without a disk's time. The recorder's work is in Figs. 7 and 8.",
             self.share.unwrap_or(0.0) * 100.0
         ));
         if self.refused > 0 {

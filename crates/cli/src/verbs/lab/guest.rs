@@ -4,26 +4,45 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use takt_experiments::Play;
 use takt_lab::frames::{Encoder, Kind};
 use takt_lab::guest::{COMMAND, EXPERIMENTS_MAX, Experiment, FOLDER, LOG, RESULT_MAX, name};
 use takt_lab::machine::FRAMES_PORT;
 
 use super::boot::files;
+use crate::args;
 use crate::failure::{Failure, Outcome, Status};
+use crate::output::print;
+use crate::verbs::reproduce::failed;
 
 /// The status of a command that does not start, as shells give it.
 const NOT_STARTED: i32 = 127;
 
 pub(super) fn execute() -> Outcome {
-    let folder = Path::new("/").join(FOLDER);
-    if std::process::id() == 1 || !folder.join(name(0)).join(COMMAND).exists() {
-        return Err(Failure::input("takt lab guest runs in a guest of takt lab run, and nowhere else"));
-    }
+    let folder = folder("takt lab guest")?;
     run(&folder).map_err(|error| Failure::trouble(format_args!("the guest's agent: {error}")))?;
     Ok(Status::Yes)
+}
+
+/// Plays the film of a trial, and prints when its frames were shown.
+pub(super) fn play(options: &args::LabPlay) -> Outcome {
+    folder("takt lab play")?;
+    let args::LabPlay { trial, duration, seed, thread } = *options;
+    let text = takt_experiments::play(&Play { trial, length: duration, seed, thread }).map_err(failed)?;
+    print(&text)?;
+    Ok(Status::Yes)
+}
+
+/// The folder of experiments. Only a guest has it.
+fn folder(command: &str) -> Result<PathBuf, Failure> {
+    let folder = Path::new("/").join(FOLDER);
+    if std::process::id() == 1 || !folder.join(name(0)).join(COMMAND).exists() {
+        return Err(Failure::input(format_args!("{command} runs in a guest of takt lab run, and nowhere else")));
+    }
+    Ok(folder)
 }
 
 fn run(folder: &Path) -> io::Result<()> {
