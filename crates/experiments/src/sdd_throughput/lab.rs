@@ -34,7 +34,7 @@ const FILE_BLOCKS: (u64, u64) = (640, 320);
 /// Whole periods of a reservation of 100 ms and of 1000 ms that are measured; the same with --short.
 const PERIODS: ([u64; 2], [u64; 2]) = ([5, 2], [3, 1]);
 /// A throughput needs this many whole periods. One is enough, because nothing disturbs virtual time.
-pub(super) const PERIODS_MIN: u64 = 1;
+const PERIODS_MIN: u64 = 1;
 
 /// The guest's part. Each call of `row` reads in a reservation until `periods` budgets are used up.
 ///
