@@ -135,7 +135,7 @@ struct Carried {
 fn carry() -> Result<Carried, SchedExtError> {
     let period = 1000 * BUDGET;
     let terms = Terms::new(Rule::Deferrable, (BUDGET, period), (0, Order::Fifo, 0));
-    let mut scheduler = Scheduler::load(&[(0, vec![terms])], &[member(0)], &[])?;
+    let mut scheduler = Scheduler::load(&[(0, vec![terms])], &[], &[member(0)], &[])?;
     scheduler.attach()?;
     let successors: Result<Vec<Successor>, SchedExtError> = (0..REPLACEMENTS).map(|_| scheduler.successor()).collect();
     let successors = successors?;
