@@ -136,7 +136,17 @@ fn network(nodes: usize) -> NodeNetwork {
 }
 
 /// Runs all nodes of a system live, in virtual time. They begin at `begin`.
-fn live(system: &System, seed: u64, (begin, end): (Time, Time)) -> Events {
+fn live(system: &System, seed: u64, span: (Time, Time)) -> Events {
+    live_by(system, seed, span, |_| Difference::default())
+}
+
+/// The same. What receivers know of the clock of each sender is `difference`.
+fn live_by(
+    system: &System,
+    seed: u64,
+    (begin, end): (Time, Time),
+    difference: impl Fn(NodeId) -> Difference,
+) -> Events {
     let count = system.nodes.len();
     let plans: Vec<(NodePlan, System)> = (0..count as u32)
         .map(|node| NodePlan::new(system, NodeId(node), &network(count)).unwrap_or_else(|error| panic!("{error}")))
@@ -180,7 +190,8 @@ fn live(system: &System, seed: u64, (begin, end): (Time, Time)) -> Events {
         while let Some(first) = way.first_entry().filter(|first| first.key().0 <= now) {
             let (from, body) = first.remove();
             for (node, (_, threads)) in (0_u32..).zip(&mut nodes) {
-                if let Some(message) = incoming(&threads.plan, NodeId(from), &body, Difference::default()) {
+                let from = NodeId(from);
+                if let Some(message) = incoming(&threads.plan, from, &body, difference(from)) {
                     threads.messages.arrive(message, now, &mut |at, event| keep.event(node, at, &event));
                 }
             }
@@ -331,6 +342,80 @@ fn a_message_that_is_late_by_the_safe_end_alone_is_not_admitted() {
         assert_eq!(messages.take_job().is_some(), admitted, "{due_min} {due}: {events:?}");
         let dropped = events.iter().any(|event| matches!(event, Event::Drop { .. }));
         assert_eq!(dropped, !admitted, "{due_min} {due}");
+    }
+}
+
+/// n0 and n2 send to n1 at the same time, and one receiving job takes both messages.
+const TWO_SENDERS: &str = r#"
+takt = 1
+name = "t"
+[[strategy]]
+name = "own"
+level = [{ tasks = "rest", discipline = "deadline", preemptive = true, late = "drop" }]
+[[network]]
+delay = ["700us", "700us"]
+[[node]]
+name = "n0"
+strategy = "own"
+receive = { period = "5ms", wcet = "400us" }
+send = { period = "4ms", wcet = "300us" }
+[[node]]
+name = "n1"
+strategy = "own"
+receive = { period = "5ms", wcet = "400us" }
+send = { period = "4ms", wcet = "300us" }
+[[node]]
+name = "n2"
+strategy = "own"
+receive = { period = "5ms", wcet = "400us" }
+send = { period = "4ms", wcet = "300us" }
+[[flow]]
+name = "x"
+path = ["n0", "n1"]
+size = "100B"
+period = "100ms"
+send-gap = "4ms"
+wcet = "1ms"
+deadline = "40ms"
+[[flow]]
+name = "y"
+path = ["n2", "n1"]
+size = "100B"
+period = "100ms"
+send-gap = "4ms"
+wcet = "1ms"
+deadline = "41ms"
+"#;
+
+#[test]
+fn jobs_of_messages_run_in_the_order_of_their_likely_deadlines() {
+    let system = file::parse(TWO_SENDERS, "t").unwrap_or_else(|errors| panic!("{errors}"));
+    let (_, lowered) = NodePlan::new(&system, NodeId(1), &network(3)).unwrap();
+    let ms = |[low, middle, high]: [i64; 3]| {
+        let [low, middle, high] = [low, middle, high].map(|ms| ms * 1_000_000);
+        Difference { low, middle, high }
+    };
+    let known = [0, 0, 0];
+    // x is due after 40 ms and y after 41 ms, by the clocks of their senders.
+    for (of_x, of_y, safe, likely) in [
+        (known, known, [40, 41], [40, 41]),
+        (known, [-2, 0, 2], [40, 39], [40, 41]),
+        ([-2, 2, 6], known, [38, 41], [42, 41]),
+    ] {
+        assert_eq!([40 + of_x[0], 41 + of_y[0]], safe);
+        assert_eq!([40 + of_x[1], 41 + of_y[1]], likely);
+        let difference = |from: NodeId| ms(if from == NodeId(0) { of_x } else { of_y });
+        let events = live_by(&system, 1, (Time::ZERO, Time::from_ns(200_000_000)), difference);
+        let at = |kind: &str, name: &str| {
+            let task = lowered.tasks.iter().position(|task| task.name == name).unwrap();
+            let job = takt_log::JobKey { task: takt_model::TaskId(task as u32), number: 1 };
+            let told = format!("{kind} {{ job: {job:?},");
+            let of = |(node, _, event): &&(u32, Time, String)| *node == 1 && event.starts_with(&told);
+            events.iter().find(of).unwrap_or_else(|| panic!("no {told}: {events:?}")).1
+        };
+        assert_eq!(at("Release", "x/1"), at("Release", "y/1"), "one receiving job takes both");
+        let [x, y] = ["x/1", "y/1"].map(|name| at("Complete", name));
+        assert_eq!(x < y, likely[0] < likely[1], "{of_x:?} {of_y:?}: {x} {y}");
     }
 }
 
