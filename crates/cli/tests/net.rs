@@ -144,6 +144,28 @@ fn shares_follow_the_file_while_they_are_watched() {
 }
 
 #[test]
+fn the_plan_tells_how_much_longer_packets_of_many_segments_would_make_the_wait() {
+    on_cable(|cable, file| {
+        let device = device(cable);
+        let plan = |more: &[&str]| {
+            let apply = ["apply", file.to_str().unwrap(), "--device", &device.name, "--dry-run"];
+            let (status, stdout, stderr) = run(&[&apply[..], more].concat());
+            assert_eq!(status, Some(0), "{stderr}");
+            stdout
+        };
+        let answer: Value = serde_json::from_str(&plan(&["--json"])).unwrap();
+        let [with_gso, without] = ["blocking_with_gso_ns", "blocking_ns"].map(|key| answer[key].as_u64().unwrap());
+        assert!(with_gso > without, "{answer}");
+        let text = plan(&[]);
+        let start = format!("gso_max_segs 1 (before: {}); packets of many segments would make", device.gso_max_segs);
+        let line = text.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("no {start}: {text}"));
+        let factor = line.strip_suffix(" times as long").and_then(|line| line.rsplit_once(", ")).unwrap().1;
+        let tenths = with_gso * 10 / without;
+        assert_eq!(factor, format!("{}.{}", tenths / 10, tenths % 10), "{line}");
+    });
+}
+
+#[test]
 fn kept_shares_are_shown_changed_and_removed() {
     on_cable(|cable, file| {
         let device = device(cable);
