@@ -33,6 +33,24 @@ fn system(share: &str) -> String {
     )
 }
 
+/// Two nodes that send each other messages, on links without buckets. "arm" sends one each `period`.
+fn flows(period: &str) -> String {
+    let mut text = "takt = 1\nname = \"plant\"\n".to_owned();
+    for node in ["arm", "leg"] {
+        text += &format!(
+            "[[node]]\nname = \"{node}\"\nlink = {{ rate = \"100Mbit\" }}\nreceive = {{ period = \"5ms\", wcet = \
+             \"500us\", cost = \"20us\" }}\nsend = {{ period = \"5ms\", wcet = \"500us\", cost = \"20us\" }}\n"
+        );
+    }
+    for (name, path, period) in [("put", "\"arm\", \"leg\"", period), ("get", "\"leg\", \"arm\"", "40ms")] {
+        text += &format!(
+            "[[flow]]\nname = \"{name}\"\npath = [{path}]\nperiod = \"{period}\"\nsend-gap = \"{period}\"\n\
+             wcet = \"1ms\"\ndeadline = \"100ms\"\nsize = \"400B\"\n"
+        );
+    }
+    text + "[[network]]\ndelay = [\"0.1ms\", \"0.9ms\"]\n"
+}
+
 /// Runs `body` on a thread at the left end of a new cable, with the path of a system file.
 fn on_cable(body: impl FnOnce(&Cable, &Path) + Send) {
     let folder = TempDir::new().unwrap();
@@ -60,9 +78,14 @@ fn device(cable: &Cable) -> Device {
 
 /// The rate of the real-time class in Mbit/s; `None`: the device is not shared.
 fn real_time_rate(device: &Device) -> Option<u64> {
+    Some(real_time_bytes(device)? * 8 / 1_000_000)
+}
+
+/// The same in bytes a second.
+fn real_time_bytes(device: &Device) -> Option<u64> {
     let status = tc::show(Some(device)).unwrap();
     let class = status.first()?.classes.iter().find(|class| class.role == Role::RealTime)?;
-    Some(class.assured.rate * 8 / 1_000_000)
+    Some(class.assured.rate)
 }
 
 /// A takt that holds shares; ended when dropped.
@@ -140,6 +163,35 @@ fn shares_follow_the_file_while_they_are_watched() {
         assert_eq!((&answer["changes"], &answer["kept"]), (&2.into(), &false.into()));
         assert_eq!(answer["classes"][0]["rate_bps"], 40_000_000);
         assert_eq!(answer["restored"]["discipline"], "noqueue (the kernel's default)");
+    });
+}
+
+#[test]
+fn shares_follow_the_file_that_size_writes() {
+    on_cable(|cable, file| {
+        let device = device(cable);
+        let base = file.with_file_name("base.toml");
+        let (base, path) = (base.to_str().unwrap(), file.to_str().unwrap());
+        // In bytes a second, the share that the file has then.
+        let size = |period: &str| {
+            fs::write(base, flows(period)).unwrap();
+            let (status, _, stderr) = ran(piped(&["size"], &[base, "--network-delay", "2ms", "-o", path]));
+            assert_eq!(status, Some(0), "{stderr}");
+            let text = fs::read_to_string(file).unwrap();
+            let system = takt_model::file::parse(&text, "plant").unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+            let arm = system.nodes.iter().find(|node| node.name == "arm").unwrap();
+            arm.link.unwrap().bucket.unwrap().rate.as_bps().div_ceil(8)
+        };
+        let first = size("20ms");
+        let holding = Holding::start(&device, &[path, "--node", "arm", "--watch", "--json"]);
+        assert_eq!(real_time_bytes(&device), Some(first));
+        let second = size("10ms");
+        assert!(second > first, "more messages have a larger share: {first} {second}");
+        eventually("the new share", || real_time_bytes(&device) == Some(second));
+        let (status, text) = holding.end("-INT");
+        assert!(status.success());
+        let answer: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&answer["changes"], &answer["classes"][0]["rate_bps"]), (&1.into(), &(second * 8).into()));
     });
 }
 
