@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +12,11 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::Value;
 use takt_linux::clock::pause;
 use takt_linux::net::Cable;
+use takt_linux::process::{Identity, KillOnDrop};
+use takt_linux::recovery::state_folder;
 use takt_model::Span;
 
-use crate::command::{TAKT, eventually};
+use crate::command::{TAKT, cable, ended, eventually, piped, said, signal};
 use crate::reproduced::{column, takt, whole};
 
 mod command;
@@ -87,6 +90,95 @@ fn are_kept(namespaces: &BTreeSet<PathBuf>) -> bool {
     let mounts = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
     of_processes.any(|of| namespaces.contains(&of))
         || namespaces.iter().any(|namespace| mounts.contains(&*namespace.to_string_lossy()))
+}
+
+/// The processes that a process has started.
+fn children_of(process: u32) -> Vec<Identity> {
+    let entries = fs::read_dir("/proc").expect("processes").flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let parent = |number: &u32| -> Option<u32> {
+        let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+        // The name in parentheses may hold anything.
+        stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+    };
+    numbers.filter(|number| parent(number) == Some(process)).filter_map(Identity::of).collect()
+}
+
+/// The files that say what devices in these namespaces had before takt changed them.
+fn states_of(namespaces: &BTreeSet<PathBuf>) -> Vec<String> {
+    let number = |namespace: &PathBuf| {
+        let text = namespace.to_string_lossy();
+        text.trim_start_matches("net:[").trim_end_matches(']').to_owned()
+    };
+    let starts: Vec<String> = namespaces.iter().map(|namespace| format!("net-{}-", number(namespace))).collect();
+    let files = fs::read_dir(state_folder()).into_iter().flatten().flatten();
+    let names = files.filter_map(|file| file.file_name().into_string().ok());
+    names.filter(|name| starts.iter().any(|start| name.starts_with(start))).collect()
+}
+
+/// Whether an experiment uses its namespaces, by the processes that it has started and by the namespaces.
+type IsUsed = fn(&[Identity], &BTreeSet<PathBuf>) -> bool;
+
+/// Ends an experiment by a signal once it uses its namespaces, and looks for what it left. False where this machine or
+/// user cannot.
+fn leaves_nothing((name, time, is_used): (&str, &str, IsUsed), told: &str) -> bool {
+    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(cable) = cable(false) else { return false };
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("out");
+    let out = out.to_str().expect("a path");
+    let mut command = piped(&["reproduce", name], &["--live", "--short", "--for", time, "--json", "--out", out]);
+    let body = || {
+        let own = fs::read_link("/proc/thread-self/ns/net").expect("a namespace");
+        let mut running = KillOnDrop(command.spawn().expect("takt starts"));
+        let child = &mut running.0;
+        let process = Identity::of(child.id()).expect("a process");
+        let (mut made, mut children) = (BTreeSet::new(), Vec::new());
+        eventually("the experiment uses its namespaces", || {
+            made.extend(namespaces_of(process.pid));
+            made.remove(&own);
+            children = children_of(process.pid);
+            made.len() > 8 && is_used(&children, &made) || !process.is_alive()
+        });
+        signal(child, told);
+        let status = ended(child, told);
+        let complaints = said(child);
+        if status.code() == Some(3) {
+            println!("skipped: {complaints}");
+            return false;
+        }
+        if told == "-KILL" {
+            assert_eq!(status.signal(), Some(9), "{name}: {status}: {complaints}");
+        } else {
+            assert_eq!(status.code(), Some(1), "{name}: {status}: {complaints}");
+            let answer = std::io::read_to_string(child.stdout.take().expect("a pipe")).expect("text");
+            let answer: Value = serde_json::from_str(&answer).expect("JSON");
+            assert_eq!(answer["interrupted"], "SIGTERM", "{name}");
+            assert!(states_of(&made).is_empty(), "{name}: takt itself restores its devices");
+        }
+        eventually("the nodes have ended", || !children.iter().any(Identity::is_alive));
+        eventually("the namespaces of the command are gone", || !are_kept(&made));
+        // Any verb repairs. No device has shares here.
+        assert_eq!(takt(&["net", "show"]).status.code(), Some(1));
+        assert!(states_of(&made).is_empty(), "{name}, {told}: {:?}", states_of(&made));
+        true
+    };
+    cable.left().run(body).expect("a namespace to start in")
+}
+
+#[test]
+fn namespaces_nodes_and_state_files_go_with_a_command_that_a_signal_ends() {
+    let experiments: [(&str, &str, IsUsed); 2] = [
+        ("hedf-fig6", "10s", |_, made| !states_of(made).is_empty()),
+        ("hedf-ki", "60s", |children, _| children.len() >= 8),
+    ];
+    for experiment in experiments {
+        for told in ["-TERM", "-KILL"] {
+            if !leaves_nothing(experiment, told) {
+                return;
+            }
+        }
+    }
 }
 
 /// The same on this kernel, as short as possible. Short runs decide nothing, whatever disturbed them.
