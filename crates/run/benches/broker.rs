@@ -2,13 +2,15 @@
 //!
 //! `cargo bench -p takt-run --bench broker -- [--seconds N]`
 //!
-//! 1. Cost: datagrams of 400 bytes to this machine, by plain send(2) and through the broker: packets
-//!    a second, and CPU time of the sending thread and of the broker for each.
+//! 1. Cost: datagrams of 400 bytes to this machine, by plain send(2), through a queue of the sending
+//!    thread, and through the broker: packets a second, and CPU time of the sending thread and of the
+//!    broker for each.
 //! 2. Gain: a link's real-time class of 20 Mbit/s under full load, in a network of the benchmark's
 //!    own (needs root). The same bursts go through the broker first in, first out, and by their
 //!    deadlines with late ones dropped. A packet is bad if it comes after its deadline, or not.
 
 use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,18 +19,21 @@ use std::time::Duration;
 use takt_dispatch::deadline::{DeadlineSender, DeadlineSocket, Route};
 use takt_linux::clock::{monotonic_ns, pause, thread_cpu};
 use takt_linux::net::Cable;
+use takt_linux::outgoing::Outgoing;
+use takt_linux::seqpacket::Poll;
 use takt_linux::tc::{self, Device, Plan, Rule};
 use takt_linux::{Epoch, clock};
 use takt_model::draw::philox2x64;
 use takt_model::{Bucket, Bytes, Link, Rate, Span, Time};
-use takt_net::{LateRule, Order};
+use takt_net::{LateRule, Order, Packet, PacketQueue, QueueSpec};
 use takt_run::broker::{Broker, BrokerSpec};
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let seconds = args.iter().position(|arg| arg == "--seconds").and_then(|at| args.get(at + 1)?.parse().ok());
     let seconds: u64 = seconds.unwrap_or(10);
-    cost(seconds * 20_000);
+    // Whole batches of the queue.
+    cost(seconds * 1250 * BATCH as u64);
     gain(seconds);
 }
 
@@ -60,9 +65,63 @@ fn drain(receiver: UdpSocket) -> std::thread::JoinHandle<u64> {
     })
 }
 
+/// Messages that wait in a [`QueuedSender`] before it sends, as many as a node's thread sends at once.
+const BATCH: usize = 16;
+/// Streams of these messages.
+const STREAMS: usize = 8;
+
+/// Sends without a broker, as a node does: a queue in the order of deadlines, in front of a socket with the smallest
+/// send buffer.
+struct QueuedSender {
+    queue: PacketQueue,
+    /// The messages in the queue, by the tags of their packets.
+    messages: [[u8; PAYLOAD]; BATCH],
+    socket: Outgoing,
+    room: Poll,
+}
+
+impl QueuedSender {
+    fn new(udp: UdpSocket) -> QueuedSender {
+        let spec = QueueSpec { order: Order::Edf, late: LateRule::Send, packets_max: BATCH, streams: STREAMS };
+        let mut queue = PacketQueue::new(spec).expect("a queue");
+        queue.reserve(BATCH);
+        let socket = Outgoing::new(udp.into()).expect("a UDP socket");
+        socket.narrow().expect("a small send buffer");
+        let mut room = Poll::with_room(1);
+        room.add(socket.as_fd(), false, true);
+        QueuedSender { queue, messages: [[0; PAYLOAD]; BATCH], socket, room }
+    }
+
+    /// Puts a message into the queue, and sends all when the queue is full.
+    fn send(&mut self, bytes: &[u8; PAYLOAD]) {
+        let (now, at) = (Time::from_ns(monotonic_ns()), self.queue.len());
+        // Each is more urgent than the one before.
+        let deadline = now.saturating_add(Span::from_ms(60_000 - at as u64));
+        let stream = (at % STREAMS) as u32;
+        let packet = Packet { stream, bytes: Bytes::new(PAYLOAD as u64), deadline, tag: at as u64 };
+        self.messages[at] = *bytes;
+        self.queue.push(now, packet).expect("a place in the queue");
+        if self.queue.len() == BATCH {
+            self.flush();
+        }
+    }
+
+    /// Sends all messages, each when the socket has room.
+    fn flush(&mut self) {
+        while !self.queue.is_empty() {
+            self.room.wait(None);
+            if !self.room.is_ready(0) {
+                continue;
+            }
+            let Some(next) = self.queue.pop(Time::from_ns(monotonic_ns()), |_| {}) else { break };
+            let _ = self.socket.send(&self.messages[next.packet.tag as usize], None);
+        }
+    }
+}
+
 fn cost(packets: u64) {
-    println!("{packets} datagrams of 400 bytes to this machine");
-    let bytes = [0_u8; 400];
+    println!("{packets} datagrams of {PAYLOAD} bytes to this machine");
+    let bytes = [0_u8; PAYLOAD];
     let sockets = || {
         let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
@@ -85,6 +144,18 @@ fn cost(packets: u64) {
     let each = |ns: u64| ns as f64 / packets as f64;
     let rate = |wall: u64| packets as f64 * 1e6 / wall as f64;
     println!("  plain send(2): {:.0} thousand a second; {:.0} ns of CPU each", rate(plain_wall), each(plain_cpu));
+    let (thread, udp) = sockets();
+    let mut queued = QueuedSender::new(udp);
+    let (queued_cpu, from) = timed(Box::new(|| queued.send(&bytes)));
+    let queued_wall = monotonic_ns() - from;
+    drop(thread.join());
+    println!(
+        "  queue: {:.0} thousand a second, {:.2} times plain; {:.0} ns of CPU each ({:.2} times)",
+        rate(queued_wall),
+        rate(queued_wall) / rate(plain_wall),
+        each(queued_cpu),
+        each(queued_cpu) / each(plain_cpu),
+    );
     let ((client_cpu, wall), broker_cpu) = beside(BrokerSpec::new(&path()), || {
         let (thread, udp) = sockets();
         let sender = DeadlineSender::open(&path()).expect("a sender");
