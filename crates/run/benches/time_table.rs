@@ -5,8 +5,10 @@
 //! Two nodes of this machine exchange over the loopback device. The peer's clock is shifted by an
 //! hour and runs 50 ppm fast, so the true difference is known. Beside it runs a client that stamps
 //! arrivals after its receive, and believes the middle of each exchange, as simple clients of NTP do.
+//! If clock-bound runs here, its interval is shown too: twice its bound for CLOCK_REALTIME.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,6 +16,7 @@ use std::time::Duration;
 use takt_linux::clock::monotonic_ns;
 use takt_model::{Span, Time};
 use takt_net::{Clock, SYNC_LENGTH, SyncMessage, SyncRequest};
+use takt_run::clock_source::{ClockSources, SourcePaths};
 use takt_run::time_sync::{TimeSync, TimeSyncSpec};
 
 const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -51,6 +54,10 @@ fn main() {
     simple.set_read_timeout(Some(Duration::from_secs(1))).expect("a timeout");
     let truth = |at: Time| at.as_ns().cast_signed() - theirs(at).as_ns().cast_signed();
     let (mut errors, mut widths, mut simple_errors, mut outside) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    // Of clock-bound only.
+    let none = PathBuf::new();
+    let paths = SourcePaths { chrony: none, chrony_port: None, ptp4l: Vec::new(), ..SourcePaths::default() };
+    let (mut clock_bound, mut clock_bound_widths) = (ClockSources::new(paths), Vec::new());
     for _ in 0..turns {
         own.run_until(now().saturating_add(Span::from_ms(10)));
         let at = now();
@@ -61,6 +68,8 @@ fn main() {
             // Between both readings the difference changes by 50 ppm of their distance.
             outside += u32::from(offset.low > truth + 1000 || offset.high < truth - 1000);
         }
+        clock_bound.refresh();
+        clock_bound_widths.extend(clock_bound.bound().map(|(_, _, error)| error.as_ns().saturating_mul(2)));
         let t1 = now();
         let request = SyncMessage::Request(SyncRequest { secret: 1, sent: t1 }).write();
         let mut bytes = [0; SYNC_LENGTH];
@@ -76,7 +85,9 @@ fn main() {
     ends.store(true, Ordering::Release);
     drop(thread.join());
     assert!(!simple_errors.is_empty(), "the simple client had no answer");
-    let [error, wide, simple_error] = [errors, widths, simple_errors].map(|mut all| {
+    let has_clock_bound = !clock_bound_widths.is_empty();
+    let all = [errors, widths, simple_errors, clock_bound_widths];
+    let [error, wide, simple_error, clock_bound_wide] = all.map(|mut all| {
         all.sort_unstable();
         let at = |percent: usize| all.get(all.len() * percent / 100).copied().unwrap_or(0);
         (at(50), at(99))
@@ -93,4 +104,16 @@ fn main() {
         ratio(error.0, simple_error.0),
         ratio(error.1, simple_error.1)
     );
+    match clock_bound.reports().first().map(|report| report.state) {
+        _ if has_clock_bound => {
+            println!("twice clock-bound's bound {:>9.1} {:>8.1}", us(clock_bound_wide.0), us(clock_bound_wide.1));
+            println!(
+                "width / twice that bound  {:>9.2} {:>8.2}",
+                ratio(wide.0, clock_bound_wide.0),
+                ratio(wide.1, clock_bound_wide.1)
+            );
+        }
+        Some(Err(reason)) => println!("clock-bound: skipped: {reason}"),
+        _ => println!("clock-bound: skipped: not running"),
+    }
 }
