@@ -192,8 +192,8 @@ fn a_unit_is_found_by_its_name() {
 fn a_modest_group_is_idle_in_between() {
     let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
-    // A wcps server keeps its turn while the guest is idle, and lends it to the task.
-    for rule in ["wcps", "deferrable"] {
+    // A wcps or crps server keeps its turn while the guest is idle, and lends it to the task.
+    for rule in ["wcps", "crps", "deferrable"] {
         let Some(guest) = Guest::in_group(MODEST, "modest") else { return println!("skipped: no group can be made") };
         let Some(answer) = run(folder.path(), &guest, rule, "600ms") else { return };
         let jobs = answer["tasks"].as_array().and_then(|tasks| tasks.iter().find(|task| task["task"] == "guest"));
