@@ -120,6 +120,26 @@ fn groups_get_their_ceilings() {
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
     assert_eq!(fs::read_to_string(root.join("machine.slice/guest/cpu.max")).expect("a limit"), "4000 20000\n");
 
+    // A budget for real-time threads is in one file of version 2, or in two of version 1.
+    let path = script(folder, &system("guest", 1, ""), "cpu.rt.max");
+    for (version, files) in [
+        ("v2", &[("cpu.rt.max", "4000 20000\n")][..]),
+        ("v1", &[("cpu.rt_runtime_us", "4000\n"), ("cpu.rt_period_us", "20000\n")]),
+    ] {
+        let root = folder.join(version);
+        fs::create_dir_all(root.join("guest")).expect("a folder");
+        for (file, _) in files {
+            fs::write(root.join("guest").join(file), "").expect("a file");
+        }
+        let ran = sh(&path, &[], &[("CGROUP_ROOT", root.to_str().expect("a path"))]);
+        assert!(ran.status.success(), "{version}: {}", String::from_utf8_lossy(&ran.stderr));
+        let written = fs::read_dir(root.join("guest")).expect("a folder").count();
+        assert_eq!(written, files.len(), "{version}");
+        for (file, limit) in files {
+            assert_eq!(fs::read_to_string(root.join("guest").join(file)).expect("a limit"), *limit, "{version}");
+        }
+    }
+
     // The real files of this kernel, where it has real-time groups.
     let name = format!("takt-export-test-{}", std::process::id());
     let path = script(folder, &system(&name, 1, ""), "cpu.rt.max");
