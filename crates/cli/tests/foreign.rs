@@ -40,10 +40,19 @@ impl Guest {
 
     /// The same in a group of its own. `None`: none can be made here.
     fn in_group(script: &str, name: &str) -> Option<Guest> {
+        Guest::in_folder(script, &format!("takt-test-{name}-{}", std::process::id()))
+    }
+
+    /// The same in the group that a unit of systemd would have.
+    fn in_unit(script: &str) -> Option<Guest> {
+        Guest::in_folder(script, &format!("takt-test-unit-{}.service", std::process::id()))
+    }
+
+    fn in_folder(script: &str, name: &str) -> Option<Guest> {
         let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
         let mount =
             mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"))?.split(' ').nth(1)?.to_owned();
-        let folder = Path::new(&mount).join(format!("takt-test-{name}-{}", std::process::id()));
+        let folder = Path::new(&mount).join(name);
         fs::create_dir(&folder).ok()?;
         // Later children come into the group with it.
         let mut guest = Guest::start(&format!("sleep 0.1; {script}"));
@@ -54,7 +63,10 @@ impl Guest {
 
     fn name(&self) -> String {
         match &self.group {
-            Some(folder) => format!("cgroup:/{}", folder.file_name().unwrap().to_str().unwrap()),
+            Some(folder) => {
+                let kind = folder.extension().map_or("cgroup:/", |_| "unit:");
+                format!("{kind}{}", folder.file_name().unwrap().to_str().unwrap())
+            }
             None => format!("pid:{}", self.child.id()),
         }
     }
@@ -185,6 +197,22 @@ fn a_unit_is_found_by_its_name() {
     let found = foreign::ForeignGroup::find(&Threads::Unit(name.clone()));
     fs::remove_dir(folder.join(&name)).expect("an empty group");
     assert!(found.expect("a unit").folder.ends_with(name));
+}
+
+/// takt finds the threads of a unit, holds them to their budget, and gives them back.
+#[test]
+fn the_threads_of_a_unit_get_their_budget_and_no_more() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(guest) = Guest::in_unit(GREEDY) else { return println!("skipped: no group can be made") };
+    // All of its processes have started.
+    eventually("the processes of the unit", || guest.processes().len() >= 5);
+    let Some(answer) = run(folder.path(), &guest, "deferrable", "600ms") else { return };
+    assert_eq!(answer["foreign"][0]["threads_of"], guest.name());
+    assert!(answer["foreign"][0]["threads"].as_u64().is_some_and(|count| count >= 3), "{answer:#}");
+    let (used, most) = used(&answer);
+    assert!(used > 0 && used <= most, "{used} of {most}: {answer:#}");
+    assert_eq!(guest.held(), Vec::<String>::new(), "not given back");
 }
 
 /// Jobs of existing threads are the times in which they want the CPU. Consumers read the log.
