@@ -186,6 +186,46 @@ fn golden_systems_run_in_the_order_of_the_simulation() {
     assert_compared(compared, stolen);
 }
 
+/// Two jobs of a component. `tight` has less laxity at first. It has more when the other component has interrupted it,
+/// and `near` goes on under mlf; under muf it waits, for its criticality is low. Its deadline is the earlier one.
+fn by_laxity(strategy: Builtin) -> System {
+    let mut system = node(Builtin::Rm);
+    let tasks = [("near", 4, 80, 4), ("tight", 4, 80, 20)];
+    let inner = domain(&mut system, ("inner", ServerRule::Deferrable, 80, 40), &tasks);
+    domain(&mut system, ("beside", ServerRule::Deferrable, 40, 8), &[("b", 16, 40, 4)]);
+    system.components[inner.index()].strategy = StrategyRef::Builtin(strategy);
+    (system.tasks[0].deadline, system.tasks[0].criticality) = (ms(30), Criticality::Low);
+    system.tasks[1].deadline = ms(36);
+    system
+}
+
+#[test]
+fn a_component_orders_its_jobs_by_laxity_as_in_the_simulation() {
+    let _alone = alone();
+    let options = SimOptions { duration: ms(320), seed: 0, node: None };
+    let simulated = [Builtin::Edf, Builtin::Mlf, Builtin::Muf].map(|strategy| {
+        let mut events = Events::new();
+        simulate(&by_laxity(strategy), &options, &mut events).unwrap();
+        order(&events)
+    });
+    let [edf, mlf, muf] = &simulated;
+    assert!(edf != mlf && edf != muf && mlf != muf, "{simulated:#?}");
+    let (mut compared, mut stolen) = (0, Span::ZERO);
+    // Four times, for the machine may disturb a run.
+    for (strategy, expected) in [(Builtin::Mlf, mlf), (Builtin::Muf, muf)].repeat(4) {
+        let system = by_laxity(strategy);
+        let Some((summary, events)) = try_run(&system, &RunOptions::new(ms(320))) else { return };
+        stolen = stolen.max(summary.steal.unwrap_or_default());
+        // Events of the plan lie at least 4 ms apart, but for those of one instant.
+        if is_disturbed(&system, &summary, &events) {
+            continue;
+        }
+        assert_eq!(order(&events), *expected, "{strategy:?}");
+        compared += 1;
+    }
+    assert_compared(compared, stolen);
+}
+
 #[test]
 fn a_nested_component_runs_in_the_order_of_the_simulation() {
     let _alone = alone();
