@@ -157,7 +157,7 @@ fn carry() -> Result<Carried, SchedExtError> {
     let now = Epoch::of_clock().now().as_ns();
     shared.begin(now, now + period);
     let thread = thread::spawn(run);
-    // Whoever is in no server runs again when the budget is used up, and lets the thread end.
+    // This thread is in no server. It runs again when the budget is used up, and ends the other thread.
     thread::sleep(Duration::from_nanos(3 * BUDGET));
     is_over.store(true, Ordering::Release);
     shared.end(Epoch::of_clock().now().as_ns());

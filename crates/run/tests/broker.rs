@@ -27,7 +27,6 @@ const GO: u8 = 0;
 const STOP: u8 = 1;
 /// The broker ends as if it was killed: it sends nothing more.
 const DIE: u8 = 2;
-
 /// The broker does nothing until it gets another order.
 const HOLD: u8 = 3;
 

@@ -168,7 +168,7 @@ impl Ptp {
             text.push_str(&format!("[{}]\n", end.device()));
             let file = folder.write(&format!("{name}.conf"), &text);
             let mut command = Command::new("timeout");
-            command.args(["180", "ptp4l", "-f"]).arg(file);
+            command.args(["1800", "ptp4l", "-f"]).arg(file);
             end.run(|| Daemon::start(command)).unwrap()
         };
         let master = start("master", cable.left(), "priority1 1")?;
@@ -223,7 +223,7 @@ fn follows_a_master(mechanism: &str) {
         let report = ptp.report("client", |report| report.state.is_ok());
         (ptp.measured() == Some(before)).then_some((before, report.state.unwrap()))
     });
-    let ([offset, _, mean, peer], bound) = agreed.unwrap();
+    let ([offset, _, mean, peer], bound) = agreed.expect("pmc and the report agree");
     let (used, other) = if mechanism == "P2P" { (peer, mean) } else { (mean, peer) };
     assert!(used > 0 && other == 0, "{mechanism}: mean path delay {mean} ns, to the peer {peer} ns");
     assert_eq!(bound.error, Span::from_ns(offset.unsigned_abs() + used.unsigned_abs()));

@@ -186,8 +186,8 @@ fn golden_systems_run_in_the_order_of_the_simulation() {
     assert_compared(compared, stolen);
 }
 
-/// Two jobs of a component. `tight` has less laxity at first. It has more when the other component has interrupted it,
-/// and `near` goes on under mlf; under muf it waits, for its criticality is low. Its deadline is the earlier one.
+/// Two jobs of a component. `tight` has less laxity at first, and more after the other component has interrupted it.
+/// Then `near` goes on under mlf. Under muf `near` waits, because its criticality is low. Its deadline is earlier.
 fn by_laxity(strategy: Builtin) -> System {
     let mut system = node(Builtin::Rm);
     let tasks = [("near", 4, 80, 4), ("tight", 4, 80, 20)];

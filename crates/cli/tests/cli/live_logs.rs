@@ -31,8 +31,8 @@ size = "120B"
 delay = ["0us", "5ms"]
 "#;
 
-/// A simulation as two nodes would log it: the second one's events come `late`, and it knows the clock of the first
-/// as given.
+/// A simulation as two nodes would log it. The events of the second node come `late`. It knows the clock of the first
+/// node as given.
 fn split(folder: &Folder, late: Span, clock: Option<(i64, i64)>) {
     split_by(folder, BackEnd::Run, clock, |stream, _| if stream == 1 { late } else { Span::ZERO });
 }

@@ -92,7 +92,7 @@ fn a_line_gets_messages_in_the_order_of_their_deadlines() {
     assert!(tags.is_sorted(), "{tags:?}");
 }
 
-/// A socket that receives all IPv4 packets that come out of the cable, in the order in which they come.
+/// A socket for all IPv4 packets from the cable, in the order of their arrival.
 fn packets() -> Socket {
     const IPV4: u16 = 0x0800;
     let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(Protocol::from(i32::from(IPV4.to_be())))).unwrap();
@@ -177,7 +177,7 @@ fn messages_of_streams_leave_a_line_in_the_order_of_their_deadlines() {
         drop(sockets);
         broker.stop();
         assert!(taken < usize::from(EACH), "the kernel took all of them, and kept them from the broker");
-        // By the deadline among those that waited: first of the messages until the hold, then of all that were left.
+        // The first `taken` messages left in the order of the first half. All others follow by deadline.
         let mut expected: Vec<u8> = (0..EACH).collect();
         expected.sort_by_key(|tag| rank(*tag));
         expected.extend(EACH..2 * EACH);
