@@ -1,8 +1,8 @@
 //! Costs of takt's sched_ext scheduler, beside a FIFO scheduler and the kernel's fair class.
 //!
-//! It also measures how long the machine has no scheduler while another takes over, and counts the budgets of a server
-//! whose scheduler is replaced. It is for a guest of the lab with one CPU, where an instruction takes 1 ns
-//! (.ci/lab-sched-ext-costs).
+//! It also measures how long the machine has no scheduler while another takes over. It counts the budgets of a server
+//! whose scheduler is replaced, and of one whose thread starts others. It is for a guest of the lab with one CPU, where
+//! an instruction takes 1 ns (.ci/lab-sched-ext-costs).
 //! With an argument it also measures the scheduler that this program loads. The answer is JSON.
 
 use std::ffi::OsStr;
@@ -12,10 +12,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use takt_linux::process::KillOnDrop;
 use takt_linux::sched_ext::{
     Fifo, Member, Order, Rule, SchedExtError, Scheduler, ServerNews, Shared, Successor, Terms,
 };
-use takt_linux::{Epoch, clock, process, sched_ext};
+use takt_linux::{Class, ClassGuard, Epoch, clock, process, sched_ext};
+use takt_model::{Span, Time};
 
 /// Hand-offs before and during a measurement.
 const WARM: u64 = 2_000;
@@ -27,6 +29,11 @@ const BUDGET: u64 = 100_000_000;
 const BEFORE: u64 = 20_000_000;
 /// How often it does.
 const REPLACEMENTS: usize = 3;
+/// The server of a thread that starts others: budget and period in nanoseconds.
+const SHARED_BUDGET: u64 = 20_000_000;
+const SHARED_PERIOD: u64 = 100_000_000;
+/// How many of its periods are counted.
+const PERIODS: usize = 10;
 
 /// Two threads wake each other up in turn, `hops` times. They have two places from the given one on.
 fn pair(hops: u64, places: Option<(Arc<Shared>, u32)>) -> [JoinHandle<()>; 2] {
@@ -119,6 +126,80 @@ fn takt() -> Result<Scheduler, SchedExtError> {
     let now = Epoch::of_clock().now().as_ns();
     scheduler.shared().begin(now, now + 3_600 * second);
     Ok(scheduler)
+}
+
+/// Makes CPU 0 decide when a budget ends or comes, and after 1 ms at the latest, as the waking thread of a run does.
+fn wake(shared: &Arc<Shared>, is_over: &Arc<AtomicBool>) -> JoinHandle<()> {
+    let (shared, is_over) = (shared.clone(), is_over.clone());
+    thread::spawn(move || {
+        let _class = ClassGuard::enter(&Class::Fifo { priority: 50 }).expect("root may");
+        let clock = Epoch::of_clock();
+        let mut woken = Time::MAX;
+        while !is_over.load(Ordering::Acquire) {
+            let now = clock.now();
+            let (next, latest) = (Time::from_ns(shared.next(0, now.as_ns())), now.saturating_add(Span::from_ms(1)));
+            let soonest = now.saturating_add(Span::from_us(50));
+            let until = if next == woken { latest } else { next.min(latest).max(soonest) };
+            if clock.sleep_until(until) && next <= until {
+                woken = next;
+            }
+        }
+    })
+}
+
+/// What a server paid in each of its periods, and the CPU time of the threads that its thread started, in nanoseconds.
+struct Forked {
+    paid: Vec<u64>,
+    used: Vec<u64>,
+}
+
+/// A thread of a server starts a process and two threads, which want the CPU all the time. None of them joins.
+fn fork() -> Result<Forked, SchedExtError> {
+    let terms = Terms::new(Rule::Deferrable, (SHARED_BUDGET, SHARED_PERIOD), (0, Order::Fifo, 0));
+    let place = Member { order: Order::Shared, ..member(0) };
+    let mut scheduler = Scheduler::load(&[(0, vec![terms])], &[], &[place], &[])?;
+    scheduler.attach()?;
+    let (shared, is_over) = (scheduler.shared(), Arc::new(AtomicBool::new(false)));
+    let waker = wake(&shared, &is_over);
+    let (own, must_end) = (shared.clone(), is_over.clone());
+    let run = move || -> Result<Vec<u64>, SchedExtError> {
+        own.join(0)?;
+        let spin = || {
+            let must_end = must_end.clone();
+            thread::spawn(move || {
+                while !must_end.load(Ordering::Acquire) {
+                    std::hint::spin_loop();
+                }
+                clock::thread_cpu().as_ns()
+            })
+        };
+        let process = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("sh starts");
+        let process = KillOnDrop(process);
+        let threads = [spin(), spin()];
+        let mut used: Vec<u64> = threads.into_iter().map(|thread| thread.join().expect("the thread ends")).collect();
+        used.push(clock::cpu_of_process(process.0.id()).as_ns());
+        Ok(used)
+    };
+    let now = Epoch::of_clock().now().as_ns();
+    shared.begin(now, now + 1000 * SHARED_PERIOD);
+    let thread = thread::spawn(run);
+    // Half a period after a budget came. It is used up by then.
+    thread::sleep(Duration::from_nanos(PERIODS as u64 * SHARED_PERIOD + SHARED_PERIOD / 2));
+    is_over.store(true, Ordering::Release);
+    shared.end(Epoch::of_clock().now().as_ns());
+    let used = thread.join().expect("the thread ends")?;
+    waker.join().expect("the thread ends");
+    let mut paid = Vec::new();
+    scheduler.take(&mut |event| match event.news {
+        ServerNews::Replenished { .. } => paid.push(0),
+        ServerNews::Paid { amount, .. } => {
+            if let Some(last) = paid.last_mut() {
+                *last += amount;
+            }
+        }
+        ServerNews::Exhausted | ServerNews::Idle | ServerNews::Switched { .. } => {}
+    });
+    Ok(Forked { paid, used })
 }
 
 /// What a server told, and the gaps while its scheduler was replaced, in nanoseconds.
@@ -217,12 +298,14 @@ fn main() -> Result<(), SchedExtError> {
     });
     gaps.sort_unstable();
     let carried = carry()?;
+    let forked = fork()?;
     println!(
         "{{\"fair_ns\":{fair},\"fifo_ns\":{in_fifo},\"peer\":{peer},\
          \"rest_ns\":{},\"one_server_ns\":{},\"two_servers_ns\":{},\
          \"decisions_per_100_hops\":[{},{},{}],\"takeover_ns\":{},\"takeover_max_ns\":{},\"load_ns\":{load},\
          \"processes\":{threads},\"replace_ns\":{},\"replace_max_ns\":{},\"budget_ns\":{BUDGET},\"budgets\":{},\
-         \"exhausted\":{},\"paid_ns\":{}}}",
+         \"exhausted\":{},\"paid_ns\":{},\"shared_budget_ns\":{SHARED_BUDGET},\"shared_periods\":{PERIODS},\
+         \"shared_paid_ns\":{:?},\"children_used_ns\":{:?}}}",
         served[0].0,
         served[1].0,
         served[2].0,
@@ -236,6 +319,8 @@ fn main() -> Result<(), SchedExtError> {
         carried.budgets,
         carried.exhausted,
         carried.paid,
+        forked.paid,
+        forked.used,
     );
     Ok(())
 }
