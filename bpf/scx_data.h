@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The data of takt_scx.bpf.c: what it keeps of CPUs and threads, and what it shares with user space
- * (crates/linux/src/sched_ext). Whoever includes it includes scx.h and servers.h before.
+ * The data of takt_scx.bpf.c: its CPUs and threads, and what user space reads and writes
+ * (crates/linux/src/sched_ext). Include scx.h and servers.h before it.
  */
 #ifndef TAKT_SCX_DATA_H
 #define TAKT_SCX_DATA_H

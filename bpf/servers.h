@@ -101,7 +101,7 @@ struct takt_server {
 	struct takt_choice inside;
 	/* A bit for itself and for each server around it; one for each entry in its scope. */
 	u32 around, entries;
-	/* Its threads that want the CPU. Of a component with servers on several CPUs: those that no other CPU runs. */
+	/* Its threads that want the CPU. Of a component with servers on several CPUs: those that wait, and its own. */
 	u32 ready;
 	/* Threads of its component that other CPUs run. */
 	u32 elsewhere;

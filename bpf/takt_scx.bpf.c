@@ -282,11 +282,18 @@ TAKT_INLINE bool is_active(struct takt_seat *seat, u64 now)
 	return true;
 }
 
+/* The bit of a server whose number plus one is given; none of 0. */
+TAKT_INLINE u32 bit_of(u32 number)
+{
+	return (1u << (number & 31)) >> 1;
+}
+
 /*
- * Which threads of pools this CPU could run: those that wait, and its own. `runs`: the server of its thread plus one,
- * if that goes on; `comes`: of one that is on its way into the queue.
+ * Counts the threads of pools that this CPU could run: those that wait, and its own. `own` has the bit of the server
+ * whose thread goes on, `comes` that of the one whose thread is on its way into the queue. The verifier would follow
+ * each value of a number.
  */
-TAKT_FN int look_at_pools(struct takt_cpu *cpu, u32 runs, u32 comes)
+TAKT_FN int look_at_pools(struct takt_cpu *cpu, u32 own, u32 comes)
 {
 	u32 at;
 
@@ -304,7 +311,7 @@ TAKT_FN int look_at_pools(struct takt_cpu *cpu, u32 runs, u32 comes)
 		if (!pool)
 			continue;
 		waiting = scx_bpf_dsq_nr_queued(POOLS + server->terms.pool - 1);
-		server->ready = (waiting > 0 ? (u32)waiting : 0) + (runs == at + 1) + (comes == at + 1);
+		server->ready = (waiting > 0 ? (u32)waiting : 0) + (own >> at & 1) + (comes >> at & 1);
 		all = pool->ready;
 		server->elsewhere = all > server->ready ? all - server->ready : 0;
 	}
@@ -312,42 +319,52 @@ TAKT_FN int look_at_pools(struct takt_cpu *cpu, u32 runs, u32 comes)
 }
 
 /*
- * A thread of a pool waits. The pool's CPUs decide whether they take it, but for `own` and those that cannot: their
- * servers have no budget, or run a thread before it.
+ * Asks one CPU of a pool to decide again, because a thread of the pool waits. It need not if its server has no budget.
+ * The thread comes into the queue after this. So the CPU is asked if its budget is due, and if it is idle by then.
  */
-TAKT_FN int ask_pool(u32 number, u32 own, u64 key)
+TAKT_INLINE void ask(struct takt_seat *seat, u32 cpu, u32 at, u64 now, u64 key)
+{
+	struct takt_server *server = takt_at(&seat->cpu, at);
+	bool is_due = server->next <= now;
+	bool runs_earlier = seat->server == at + 1 && seat->key <= key;
+
+	if (seat->is_open && !seat->is_closed && !is_due && server->left <= 0)
+		return;
+	if (runs_earlier) {
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		return;
+	}
+	seat->is_asked = 1;
+	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+}
+
+/* Asks the CPUs of a pool, but for those in `except`. */
+TAKT_FN int ask_pool(u32 number, u64 except, u64 key)
 {
 	struct takt_pool *pool = pool_of(number);
+	u64 now = bpf_ktime_get_ns(), cpus;
 	u32 cpu;
 
 	if (!pool)
 		return 0;
+	cpus = pool->cpus & ~except;
 	for (cpu = 0; cpu < CPUS_MAX; cpu++) {
-		struct takt_seat *seat;
-		u32 at;
+		struct takt_seat *seat = seat_of(cpu);
 
-		if (cpu == own || !(pool->cpus >> cpu & 1))
-			continue;
-		seat = seat_of(cpu);
-		if (!seat)
-			continue;
-		at = pool->servers[cpu];
-		if (takt_at(&seat->cpu, at)->left <= 0 || (seat->server == at + 1 && seat->key <= key))
-			continue;
-		seat->is_asked = 1;
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		if (seat && cpus >> cpu & 1)
+			ask(seat, cpu, pool->servers[cpu], now, key);
 	}
 	return 0;
 }
 
-/* `runs` and `comes`: see look_at_pools. */
-TAKT_INLINE void decide(struct takt_seat *seat, u64 now, u32 runs, u32 comes)
+/* `own`: the server whose thread goes on, plus one; `comes`: that of a thread on its way into the queue. */
+TAKT_INLINE void decide(struct takt_seat *seat, u64 now, u32 own, u32 comes)
 {
 	struct takt_count *count = count_of(seat->cpu.number);
 	struct takt_when *span = when();
 
 	if (seat->has_pools)
-		look_at_pools(&seat->cpu, runs, comes);
+		look_at_pools(&seat->cpu, bit_of(own), bit_of(comes));
 	takt_decide(&seat->cpu, now);
 	if (span && span->end < seat->cpu.next)
 		seat->cpu.next = span->end;
@@ -485,7 +502,7 @@ void BPF_PROG(takt_enqueue, struct task_struct *p, u64 enq_flags)
 		key = key_of(member, 0, now, true);
 		scx_bpf_dsq_insert_vtime(p, queue_of_member(member), SLICE_MIN, key, enq_flags);
 		if (member->pool)
-			ask_pool(member->pool, TAKT_NONE, key);
+			ask_pool(member->pool, 0, key);
 		else
 			scx_bpf_kick_cpu(member->cpu, SCX_KICK_PREEMPT);
 		return;
@@ -507,7 +524,7 @@ void BPF_PROG(takt_enqueue, struct task_struct *p, u64 enq_flags)
 	scx_bpf_dsq_insert_vtime(p, queue_of_member(member), SLICE_MIN, key, enq_flags);
 	/* Also if it lost this CPU: another one may have time for it. */
 	if (member->pool)
-		ask_pool(member->pool, cpu, key);
+		ask_pool(member->pool, 1ull << (cpu & (CPUS_MAX - 1)), key);
 	is_new |= thread->is_new;
 	thread->is_new = 0;
 	if (!wakes && !is_new)
@@ -535,6 +552,29 @@ TAKT_INLINE bool waits_before(u64 queue, u64 key)
 	return before;
 }
 
+/*
+ * Gives the CPU to the first thread of the chosen server. `member` is the place of `prev` if that wants the CPU, and
+ * `own` its server plus one. False if there is no such thread.
+ */
+TAKT_INLINE bool give(struct takt_seat *seat, struct task_struct *prev, struct takt_member *member, u32 own, u64 now)
+{
+	u64 queue = queue_at(&seat->cpu, seat->cpu.chosen.runs), key = 0;
+	bool goes_on = member && own == seat->cpu.chosen.runs + 1;
+
+	if (goes_on)
+		key = key_of(member, prev->scx.dsq_vtime, now, false);
+	if ((!goes_on || waits_before(queue, key)) && scx_bpf_dsq_move_to_local(queue))
+		return true;
+	/* It is the first, or those before it are gone or cannot run here. */
+	if (!goes_on)
+		return false;
+	set_slice(prev, slice_of(seat, now));
+	seat->cpu.is_taken = 0;
+	seat->key = key;
+	seat->server = own;
+	return true;
+}
+
 SEC("struct_ops/takt_dispatch")
 void BPF_PROG(takt_dispatch, s32 cpu, struct task_struct *prev)
 {
@@ -545,7 +585,7 @@ void BPF_PROG(takt_dispatch, s32 cpu, struct task_struct *prev)
 	bool stays = prev && (prev->scx.flags & SCX_TASK_QUEUED);
 	u64 now = bpf_ktime_get_ns();
 	/* The server of the thread that ran, plus one. */
-	u32 own = 0, at;
+	u32 own = 0, at, tries;
 
 	take_over();
 	if (stays) {
@@ -573,22 +613,13 @@ void BPF_PROG(takt_dispatch, s32 cpu, struct task_struct *prev)
 		decide(seat, now, own, 0);
 		/* takt_running follows, unless `prev` runs on, or the CPU goes to nobody or to a higher class. */
 		seat->cpu.is_taken = 1;
-		if (seat->cpu.chosen.runs != TAKT_NONE) {
-			u64 queue = queue_at(&seat->cpu, seat->cpu.chosen.runs), key = 0;
-			bool goes_on = member && own == seat->cpu.chosen.runs + 1;
-
-			if (goes_on)
-				key = key_of(member, prev->scx.dsq_vtime, now, false);
-			if ((!goes_on || waits_before(queue, key)) && scx_bpf_dsq_move_to_local(queue))
+		for (tries = 0; tries < 2 && seat->cpu.chosen.runs != TAKT_NONE; tries++) {
+			if (give(seat, prev, member, own, now))
 				return;
-			/* It is the first, or those before it are gone or cannot run here. */
-			if (goes_on) {
-				set_slice(prev, slice_of(seat, now));
-				seat->cpu.is_taken = 0;
-				seat->key = key;
-				seat->server = own;
-				return;
-			}
+			if (!takt_at(&seat->cpu, seat->cpu.chosen.runs)->terms.pool)
+				break;
+			/* Other CPUs have taken the threads of the pool. */
+			decide(seat, now, own, 0);
 		}
 		/* A server's thread without a turn waits, and the rest has the CPU. */
 		if (scx_bpf_dsq_move_to_local(REST))

@@ -202,32 +202,60 @@ fn fork() -> Result<Forked, SchedExtError> {
     Ok(Forked { paid, used })
 }
 
-/// What a server told, and the gaps while its scheduler was replaced, in nanoseconds.
+/// What a server told before and after it got other terms, and the gaps while its scheduler was replaced, in
+/// nanoseconds.
 #[derive(Default)]
 struct Carried {
-    budgets: u64,
-    exhausted: u64,
-    paid: u64,
+    switched: usize,
+    budgets: [u64; 2],
+    exhausted: [u64; 2],
+    paid: [u64; 2],
     gaps: Vec<u64>,
 }
 
-/// A thread of a server replaces the scheduler again and again, in one budget of a long period. Then it uses up the
-/// rest of this budget.
-fn carry() -> Result<Carried, SchedExtError> {
-    let period = 1000 * BUDGET;
-    let terms = Terms::new(Rule::Deferrable, (BUDGET, period), (0, Order::Fifo, 0));
-    let mut scheduler = Scheduler::load(&[(0, vec![terms])], &[], &[member(0)], &[])?;
+impl Carried {
+    /// As JSON.
+    fn told(&self) -> String {
+        format!(
+            "{{\"replace_ns\":{},\"replace_max_ns\":{},\"switched\":{},\"budgets\":{:?},\"exhausted\":{:?},\
+             \"paid_ns\":{:?}}}",
+            self.gaps[REPLACEMENTS / 2],
+            self.gaps[REPLACEMENTS - 1],
+            self.switched,
+            self.budgets,
+            self.exhausted,
+            self.paid,
+        )
+    }
+}
+
+/// A thread of a server replaces the scheduler again and again, in one budget. Then it uses up the rest of this budget.
+/// Before the first replacement it asks for half of the budget from the next period on. `pool`: the place of the thread
+/// is in a pool, though of one server.
+fn carry(pool: bool) -> Result<Carried, SchedExtError> {
+    let period = 10 * BUDGET;
+    let with =
+        |budget| Terms::new(Rule::Deferrable, (budget, period), (0, Order::Fifo, 0)).pooled(Some(0).filter(|_| pool));
+    let pools = if pool { vec![vec![(0, 0)]] } else { Vec::new() };
+    let place = Member { pool: u64::from(pool), ..member(0) };
+    let mut scheduler = Scheduler::load(&[(0, vec![with(BUDGET)])], &pools, &[place], &[])?;
     scheduler.attach()?;
     let successors: Result<Vec<Successor>, SchedExtError> = (0..REPLACEMENTS).map(|_| scheduler.successor()).collect();
     let successors = successors?;
     let (shared, is_over) = (scheduler.shared(), Arc::new(AtomicBool::new(false)));
+    let waker = wake(&shared, &is_over);
     let (own, must_end) = (shared.clone(), is_over.clone());
+    let now = Epoch::of_clock().now().as_ns();
+    let mut half = Some(with(BUDGET / 2).from(now + period / 2));
     let run = move || -> Result<(Scheduler, Vec<u64>), SchedExtError> {
         own.join(0)?;
         let mut gaps = Vec::new();
         for successor in successors {
             let begin = clock::thread_cpu();
             while clock::thread_cpu().saturating_sub(begin).as_ns() < BEFORE {}
+            if let Some(half) = half.take() {
+                scheduler.change(0, 0, half)?;
+            }
             gaps.push(scheduler.replace(successor)?.as_ns());
         }
         while !must_end.load(Ordering::Acquire) {
@@ -235,20 +263,25 @@ fn carry() -> Result<Carried, SchedExtError> {
         }
         Ok((scheduler, gaps))
     };
-    let now = Epoch::of_clock().now().as_ns();
-    shared.begin(now, now + period);
+    shared.begin(now, now + 1000 * period);
     let thread = thread::spawn(run);
-    // This thread is in no server. It runs again when the budget is used up, and ends the other thread.
-    thread::sleep(Duration::from_nanos(3 * BUDGET));
+    // This thread is in no server. It runs again when the first budget is used up, and ends the other thread half a
+    // period after the second budget came, which is used up by then.
+    thread::sleep(Duration::from_nanos(period + period / 2));
     is_over.store(true, Ordering::Release);
     shared.end(Epoch::of_clock().now().as_ns());
     let (mut scheduler, gaps) = thread.join().expect("the thread ends")?;
+    waker.join().expect("the thread ends");
     let mut carried = Carried { gaps, ..Carried::default() };
-    scheduler.take(&mut |event| match event.news {
-        ServerNews::Replenished { .. } => carried.budgets += 1,
-        ServerNews::Exhausted => carried.exhausted += 1,
-        ServerNews::Paid { amount, .. } => carried.paid += amount,
-        ServerNews::Idle | ServerNews::Switched { .. } => {}
+    scheduler.take(&mut |event| {
+        let part = carried.switched.min(1);
+        match event.news {
+            ServerNews::Replenished { .. } => carried.budgets[part] += 1,
+            ServerNews::Exhausted => carried.exhausted[part] += 1,
+            ServerNews::Paid { amount, .. } => carried.paid[part] += amount,
+            ServerNews::Switched { .. } => carried.switched += 1,
+            ServerNews::Idle => {}
+        }
     });
     carried.gaps.sort_unstable();
     Ok(carried)
@@ -297,14 +330,14 @@ fn main() -> Result<(), SchedExtError> {
         all.flatten().filter(|entry| number(&entry.file_name())).count()
     });
     gaps.sort_unstable();
-    let carried = carry()?;
+    let (carried, in_pool) = (carry(false)?, carry(true)?);
     let forked = fork()?;
     println!(
         "{{\"fair_ns\":{fair},\"fifo_ns\":{in_fifo},\"peer\":{peer},\
          \"rest_ns\":{},\"one_server_ns\":{},\"two_servers_ns\":{},\
          \"decisions_per_100_hops\":[{},{},{}],\"takeover_ns\":{},\"takeover_max_ns\":{},\"load_ns\":{load},\
-         \"processes\":{threads},\"replace_ns\":{},\"replace_max_ns\":{},\"budget_ns\":{BUDGET},\"budgets\":{},\
-         \"exhausted\":{},\"paid_ns\":{},\"shared_budget_ns\":{SHARED_BUDGET},\"shared_periods\":{PERIODS},\
+         \"processes\":{threads},\"budget_ns\":{BUDGET},\"carried\":{},\"carried_in_pool\":{},\
+         \"shared_budget_ns\":{SHARED_BUDGET},\"shared_periods\":{PERIODS},\
          \"shared_paid_ns\":{:?},\"children_used_ns\":{:?}}}",
         served[0].0,
         served[1].0,
@@ -314,11 +347,8 @@ fn main() -> Result<(), SchedExtError> {
         served[2].1,
         gaps[TAKEOVERS / 2],
         gaps[TAKEOVERS - 1],
-        carried.gaps[REPLACEMENTS / 2],
-        carried.gaps[REPLACEMENTS - 1],
-        carried.budgets,
-        carried.exhausted,
-        carried.paid,
+        carried.told(),
+        in_pool.told(),
         forked.paid,
         forked.used,
     );

@@ -115,11 +115,12 @@ const PAID_IDLE: u64 = 1 << 63;
 const NO_LIMIT_US: u64 = 1 << 53;
 /// The schedulers of the object: one without control groups, and one with them.
 const OPS: [&str; 2] = ["takt_ops", "takt_group_ops"];
-/// The maps that an instance has from the former one: budgets, threads, all that user space writes, and the events.
-const KEPT: [&str; 9] = [
+/// The maps that a successor takes over: budgets, threads, events, and all that user space writes.
+const KEPT: [&str; 10] = [
     "takt_cpus",
     "takt_counts",
     "takt_terms",
+    "takt_pools",
     "takt_members",
     "takt_when",
     "takt_threads",
@@ -220,7 +221,7 @@ impl Scheduler {
     /// # Errors
     /// The kernel's refusal, for instance if another sched_ext scheduler is at work.
     pub fn attach(&mut self) -> Result<(), SchedExtError> {
-        let link = register(&mut self.object, self.ops);
+        let link = enable(&mut self.object, self.ops);
         self.link = Some(link.map_err(|cause| broken("attaching", cause))?);
         Ok(())
     }
@@ -255,7 +256,7 @@ impl Scheduler {
         shared.word(&shared.when, HELD_WORD).store(LEAVES, Ordering::Release);
         let begin = Epoch::now_is_zero();
         self.link = None;
-        let link = register(&mut object, self.ops);
+        let link = enable(&mut object, self.ops);
         let gap = begin.now().saturating_since(Time::ZERO);
         match link {
             Ok(link) => {
@@ -330,20 +331,34 @@ impl Scheduler {
     /// Whether the kernel has ended the scheduler by itself, and why. All threads run under its own one then.
     #[must_use]
     pub fn ended(&self) -> Option<Ended> {
-        let map = self.object.maps().find(|map| map.name() == "takt_ends")?;
-        let bytes = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten()?;
-        let end: RawEnd = read(&bytes)?;
-        let text = |bytes: &[u8]| {
-            let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-            String::from_utf8_lossy(&bytes[..end]).into_owned()
-        };
-        (end.is_over != 0).then(|| Ended { kind: end.kind, reason: text(&end.reason), message: text(&end.message) })
+        ended(&self.object)
+    }
+}
+
+/// Why the kernel has ended an instance by itself.
+fn ended(object: &Object) -> Option<Ended> {
+    let map = object.maps().find(|map| map.name() == "takt_ends")?;
+    let bytes = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten()?;
+    let end: RawEnd = read(&bytes)?;
+    let text = |bytes: &[u8]| {
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
+    };
+    (end.is_over != 0).then(|| Ended { kind: end.kind, reason: text(&end.reason), message: text(&end.message) })
+}
+
+/// Gives the kernel an instance. If this cannot begin, the kernel tells it as an end, and as no error.
+fn enable(object: &mut Object, ops: &str) -> io::Result<Link> {
+    let link = register(object, ops)?;
+    match ended(object) {
+        Some(end) => Err(io::Error::other(format!("{} {}", end.reason, end.message))),
+        None => Ok(link),
     }
 }
 
 impl Shared {
-    /// The calling thread takes this place. It is on the place's CPU, and bound to it; or it is on one of the CPUs of
-    /// the place's pool, and bound to these. Its children take it, too.
+    /// The calling thread takes this place. It must be bound to the CPU of the place, or to those of its pool, and run
+    /// there. Its children take it, too.
     ///
     /// # Errors
     /// The kernel's refusal.
