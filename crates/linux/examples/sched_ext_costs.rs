@@ -24,7 +24,7 @@ const WARM: u64 = 2_000;
 const HOPS: u64 = 20_000;
 /// Changes from one scheduler to another.
 const TAKEOVERS: usize = 11;
-/// The budget of a server whose thread replaces the scheduler, and what the thread uses before it does, in nanoseconds.
+/// The budget of a server whose thread replaces the scheduler, in nanoseconds.
 const BUDGET: u64 = 100_000_000;
 const BEFORE: u64 = 20_000_000;
 /// How often it does.

@@ -98,7 +98,7 @@ struct RawEnd {
 /// Words of `struct takt_count`, `struct takt_when` and `struct takt_member`.
 const COUNT_WORDS: usize = 4;
 const WHEN_WORDS: usize = 4;
-/// Where the third one and the fourth one stand: the count of changes, and whether an instance leaves.
+/// The word `generation`, and the word `held`.
 const GENERATION_WORD: usize = 2;
 const HELD_WORD: usize = 3;
 /// Values of the latter (`enum takt_held`).
@@ -347,7 +347,7 @@ fn ended(object: &Object) -> Option<Ended> {
     (end.is_over != 0).then(|| Ended { kind: end.kind, reason: text(&end.reason), message: text(&end.message) })
 }
 
-/// Gives the kernel an instance. If this cannot begin, the kernel tells it as an end, and as no error.
+/// Gives the kernel an instance. If it cannot begin, the kernel reports an end and no error.
 fn enable(object: &mut Object, ops: &str) -> io::Result<Link> {
     let link = register(object, ops)?;
     match ended(object) {
