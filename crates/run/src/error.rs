@@ -137,7 +137,7 @@ pub enum RunError {
     },
     /// A manager that shows no life.
     #[error(
-        "the budget manager of CPU {cpu} gave no sign of life for a second; its threads were freed under SCHED_OTHER"
+        "the budget manager of CPU {cpu} gave no sign of life for almost 1 s; its threads were freed under SCHED_OTHER"
     )]
     Manager {
         /// The CPU in the model.

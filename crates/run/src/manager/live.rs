@@ -21,8 +21,14 @@ use crate::node::{NodeMessages, TableJob, TableTasks};
 pub(crate) const GRAIN: Span = Span::from_us(50);
 /// The manager wakes at least this often, and shows that it lives.
 const BEAT: Span = Span::from_ms(250);
-/// How long after its last sign of life its threads are freed.
-const SILENCE_MAX: Span = Span::from_ms(750);
+/// How long after the beat that did not come its threads are freed.
+const SILENCE_MAX: Span = Span::from_ms(700);
+// A manager that hangs holds no thread for more than a second after its last sign of life. The threads of the run
+// free themselves when the lease ends; existing ones are freed when the recorder looks next.
+const _: () = {
+    let longest = BEAT.saturating_add(SILENCE_MAX).saturating_add(crate::start::LOOK);
+    assert!(longest.as_ns() < Span::from_s(1).as_ns());
+};
 
 /// The SCHED_FIFO priority of frozen threads, below that of all others.
 const FROZEN: u8 = 1;
