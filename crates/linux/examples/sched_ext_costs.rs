@@ -189,7 +189,7 @@ fn fork() -> Result<Forked, SchedExtError> {
     shared.end(Epoch::of_clock().now().as_ns());
     let used = thread.join().expect("the thread ends")?;
     waker.join().expect("the thread ends");
-    let mut paid = Vec::new();
+    let mut paid: Vec<u64> = Vec::new();
     scheduler.take(&mut |event| match event.news {
         ServerNews::Replenished { .. } => paid.push(0),
         ServerNews::Paid { amount, .. } => {
