@@ -83,8 +83,8 @@ struct takt_choice {
 struct takt_server {
 	struct takt_terms terms;
 	/*
-	 * Changes that wait, by version, in the order of `at`. One holds from the end of the period on, unless the next
-	 * one is asked for before.
+	 * Changes that wait, by version, in the order of `at`. A change holds from the end of the period on, unless the
+	 * next one comes before.
 	 */
 	struct takt_terms pending[TAKT_CHANGES_MAX];
 	/* The last version that came, and the last one that waits no more. */

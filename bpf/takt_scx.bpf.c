@@ -4,16 +4,16 @@
  * period, a rule, and a queue in the order of its component. Threads of no server are called "the rest".
  * They get the time that the servers leave.
  *
- * A component may have a server on each of several CPUs. Its threads are a pool: they have one queue, from which all
- * of these CPUs take. Each CPU decides by itself whether its server has the CPU.
+ * A component may have a server on each of several CPUs. Its threads are a pool. They have one queue, and these CPUs
+ * take threads from it. Each CPU decides by itself whether its server has the CPU.
  *
  * User space fills takt_terms, takt_pools and takt_members, attaches the scheduler, and sets start and end in
  * takt_when. The terms of a server have a version. To change them, user space writes others with the next
  * version, and then increments takt_when.generation. A thread joins a server, or a pool, by running takt_join.
  * Its children belong to the same one.
  *
- * All threads of a control group in takt_groups, and of the groups below it, belong to a server without joining it
- * (takt_group_ops). What is written to the group's cpu.max goes to takt_limits. User space decides about it.
+ * A control group in takt_groups belongs to a server, with all threads in it and in the groups below it. They do not
+ * join (takt_group_ops). A write to the group's cpu.max goes to takt_limits. User space decides about it.
  *
  * A SCHED_FIFO thread on each CPU makes it decide when a budget comes or ends. This thread sleeps until
  * takt_counts[cpu].next, and at most a millisecond. Without it the kernel's ticks end budgets.
@@ -282,16 +282,16 @@ TAKT_INLINE bool is_active(struct takt_seat *seat, u64 now)
 	return true;
 }
 
-/* The bit of a server whose number plus one is given; none of 0. */
+/* The bit of a server, by its number plus one. 0 is no server. */
 TAKT_INLINE u32 bit_of(u32 number)
 {
 	return (1u << (number & 31)) >> 1;
 }
 
 /*
- * Counts the threads of pools that this CPU could run: those that wait, and its own. `own` has the bit of the server
- * whose thread goes on, `comes` that of the one whose thread is on its way into the queue. The verifier would follow
- * each value of a number.
+ * Counts the threads of pools that this CPU could run: waiting ones, and its own. `own` is the bit of the server whose
+ * thread goes on. `comes` is the bit of the server whose thread will be in the queue. They are bits, because the
+ * verifier follows each value of a number.
  */
 TAKT_FN int look_at_pools(struct takt_cpu *cpu, u32 own, u32 comes)
 {
@@ -553,8 +553,8 @@ TAKT_INLINE bool waits_before(u64 queue, u64 key)
 }
 
 /*
- * Gives the CPU to the first thread of the chosen server. `member` is the place of `prev` if that wants the CPU, and
- * `own` its server plus one. False if there is no such thread.
+ * Gives the CPU to the first thread of the chosen server. If `prev` wants the CPU, `member` is its place and `own` its
+ * server plus one. False if there is no thread.
  */
 TAKT_INLINE bool give(struct takt_seat *seat, struct task_struct *prev, struct takt_member *member, u32 own, u64 now)
 {

@@ -16,6 +16,7 @@ pub const SCHED_EXT: [&str; 12] = [
     "scx_bpf_dsq_insert",
     "scx_bpf_dsq_insert_vtime",
     "scx_bpf_dsq_move_to_local",
+    "scx_bpf_dsq_nr_queued",
     "scx_bpf_kick_cpu",
     "scx_bpf_pick_idle_cpu",
     "scx_bpf_reenqueue_local",

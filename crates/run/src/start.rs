@@ -28,7 +28,7 @@ use crate::handle::{RunHandle, Running};
 use crate::handlers::{Handlers, TaskHandler};
 use crate::kernel::{Kernel, TraceError, buffer, buffer_of};
 use crate::lanes::{Guests, Lane, Role, Shared};
-use crate::manager::{self, COMPONENTS_MAX, Managed, TASKS_MAX};
+use crate::manager::{self, COMPONENTS_MAX, LEASE, Managed, TASKS_MAX};
 use crate::mapping::{MappedTask, Mapping};
 use crate::node::{Clocks, NodeError, NodeLive, NodePlan, Part, SyncJob};
 use crate::record::LaneTask;
@@ -46,7 +46,10 @@ const LEAD: Span = Span::from_ms(50);
 /// The kernel's scheduler tells events of servers at most this late.
 const TOLD_LATE: Span = Span::from_ms(50);
 /// Interval between two looks of the recorder.
-pub(crate) const LOOK: Span = Span::from_ms(10);
+const LOOK: Span = Span::from_ms(10);
+// A manager that hangs holds no thread for more than a second. The threads of the run free themselves when the lease
+// ends. The recorder frees existing threads at its next look.
+const _: () = assert!(LEASE.saturating_add(LOOK).as_ns() < 1_000_000_000);
 
 impl Prepared {
     /// The back end for the log's header: `run`, or `run-best-effort` under SCHED_OTHER.

@@ -111,7 +111,7 @@ fn bad_usage_and_bad_input_have_their_status_and_say_what_to_do() {
         (
             &["run", "shared.toml", "--backend", "sched-ext"],
             3,
-            "CPUs 0-1 share tasks or components, and each CPU has its own servers; use --backend manager",
+            "CPUs 0-1 share tasks or components, and each server has a CPU of its own here; use --backend manager, or",
         ),
         (&["run", "laxity.toml"], 3, "takt's own dispatcher cannot run it either:"),
         (&["sim", "linkless.toml"], 2, "flow \"put\" goes from \"n1\" to \"n2\", and nothing says how long that takes"),

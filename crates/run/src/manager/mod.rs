@@ -43,7 +43,7 @@ pub(crate) mod live;
 pub(crate) mod record;
 
 pub(crate) use account::{ManagedAccount, ManagedSummary, Passes};
-pub(crate) use live::{COMPONENTS_MAX, GRAIN, TASKS_MAX};
+pub(crate) use live::{COMPONENTS_MAX, GRAIN, LEASE, TASKS_MAX};
 
 /// The parts of a node with components, and the class of their managers.
 #[derive(Clone, Debug)]
