@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::kernel::{u16_at, u32_at};
 
 /// The functions that takt's sched_ext scheduler calls (bpf/scx.h).
-pub const SCHED_EXT: [&str; 12] = [
+pub const SCHED_EXT: [&str; 13] = [
     "bpf_iter_scx_dsq_destroy",
     "bpf_iter_scx_dsq_new",
     "bpf_iter_scx_dsq_next",
