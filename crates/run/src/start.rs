@@ -46,7 +46,7 @@ const LEAD: Span = Span::from_ms(50);
 /// The kernel's scheduler tells events of servers at most this late.
 const TOLD_LATE: Span = Span::from_ms(50);
 /// Interval between two looks of the recorder.
-const LOOK: Span = Span::from_ms(10);
+pub(crate) const LOOK: Span = Span::from_ms(10);
 // A manager that hangs holds no thread for more than a second. The threads of the run free themselves when the lease
 // ends. The recorder frees existing threads at its next look.
 const _: () = assert!(LEASE.saturating_add(LOOK).as_ns() < 1_000_000_000);
