@@ -72,11 +72,12 @@ send() {
     echo "delay $delay" > $pktgen/eth0
     echo start > $pktgen/pgctrl &
     starter=$!
+    # If it were stopped before it started, it would never stop.
+    sleep 0.3
 }
 quiet() { echo stop > $pktgen/pgctrl; wait "$starter"; }
 sending() { echo $(($(used "$sender") + $(used "$sender_thread"))); }
 sample() {
-    sleep 0.3
     packets=$(received); work=$(used "$thread"); sent=$(sending); took=$(now)
     sleep "$1"
     packets=$(($(received) - packets)); work=$(($(used "$thread") - work)); sent=$(($(sending) - sent))
@@ -103,17 +104,20 @@ reserve() {
         sleep 0.01
     done
 }
-# The bandwidth is free again within a period.
-release() { kill "$reserver"; wait "$reserver"; sleep 0.3; }
+# Only after `quiet`. A thread that leaves its reservation while its budget is used up stays marked as throttled, and
+# would not run in the next one. So it gets a new budget first. Its bandwidth is free again within a period.
+release() { sleep 0.3; kill "$reserver"; wait "$reserver"; sleep 0.3; }
 alone() {
     [ "$2" = 0 ] || reserve "$2" "$3" || { echo "refused $1"; return; }
-    sample 1
+    send "$burst"; sample 1; quiet
     echo "alone $1 $packets $took $work"
     if [ "$2" = 0 ]; then echo "sender $sent $took"; else release; fi
 }
 trial() {
     [ "$2" = 0 ] || reserve "$2" "$3" || { echo "refused $1"; return; }
+    send "$burst"
     takt lab play "$1" --for "${length}ms" --seed "$seed" $watched > played 2> told || fail "$(cat told)"
+    quiet
     echo "trial $1"; cat played
     [ "$2" = 0 ] || release
 }
@@ -124,7 +128,6 @@ sender=$(named kpktgend_0); sender_thread=$(named "irq/$(interrupt eth0)-")
 [ "$thread" != "$sender_thread" ] || fail "the two cards share an interrupt"
 watched="--thread $thread"
 rate
-send "$burst"
 "#;
 
 fn script(seed: u64, short: bool, players: bool) -> String {
@@ -143,10 +146,10 @@ fn script(seed: u64, short: bool, players: bool) -> String {
             script.push_str(&format!("trial {} {q} {t}\n", FIRST_TEST + test));
         }
         // The second card is off, so nobody takes the packets in.
-        script.push_str("quiet\nip link set eth1 down\nwatched=\nsend \"$burst\"\n");
+        script.push_str("ip link set eth1 down\nwatched=\n");
         script.push_str(&format!("trial {PLAYER_ALONE} 0 0\n"));
     }
-    script.push_str("quiet\nexit 0\n");
+    script.push_str("exit 0\n");
     script
 }
 
