@@ -375,8 +375,8 @@ fn a_program_is_told_why_its_jobs_were_late() {
     }
 }
 
-/// A job sends packets over a cable. Each arrives at once, in a softirq on the job's CPU, which delays the job. So a job
-/// that needs less than its WCET is late. The same job without packets exceeds its WCET.
+/// A job sends packets over a cable. Each arrives at once, in a softirq on the job's CPU, which delays the job.
+/// So a job that needs less than its WCET is late. The same job without packets exceeds its WCET.
 #[test]
 fn the_time_of_softirqs_is_not_that_of_the_job_that_they_interrupt() {
     let _alone = alone();
