@@ -13,8 +13,9 @@
 //! outside, its bandwidth stays booked for ever. The kernel (6.18: `switched_from_dl`,
 //! `inactive_task_timer`) unbooks bandwidth when the inactive timer fires, and this timer has fired
 //! already. A change of parameters, however, is booked at once, even for a sleeping thread. So a
-//! thread first gets the least reservation that the kernel takes: 1024 ns in the longest period, a
-//! bandwidth of 0 / 2^20. Then it is demoted, and no bandwidth is lost.
+//! sleeping thread first gets the least reservation that the kernel takes: 1024 ns in the longest
+//! period, a bandwidth of 0 / 2^20. Then it is demoted, and no bandwidth is lost. A runnable thread is
+//! demoted at once: the kernel unbooks its bandwidth at its zero-lag time.
 
 mod band;
 mod change;

@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Component, Path, PathBuf};
 
-use takt_model::Span;
+use takt_model::{Span, Time};
 
 use super::band::{Band, BandGroup};
 use super::undone::{UndoResult, Undone};
+use crate::clock::{self, Epoch};
 use crate::group::{self, Group, Kernel, Version};
 use crate::process::Identity;
 use crate::sched::{self, Attributes, Class, FLAG_RECLAIM, FLAG_RESET_ON_FORK, Reservation};
@@ -130,8 +131,7 @@ fn undo_class(thread: Identity, former: &Attributes, ours: &Attributes) -> Undon
     match step(&now, former, ours, &least) {
         Step::Nothing => return Undone::Restored,
         Step::Leave => return Undone::Changed { now: sched::class_of(&now).describe() },
-        // Refused, it would be demoted all the same: bandwidth may be lost then, the thread must not be.
-        Step::ShrinkAndSet => drop(sched::set_of(id, &least)),
+        Step::ShrinkAndSet => shrink(thread, id, ours, &least),
         Step::Set => {}
     }
     // Without CAP_SYS_NICE nobody may clear RESET_ON_FORK.
@@ -140,6 +140,54 @@ fn undo_class(thread: Identity, former: &Attributes, ours: &Attributes) -> Undon
         Ok(()) => Undone::Restored,
         Err(_) if !thread.is_alive() => Undone::Gone,
         Err(errno) => Undone::Failed(sched::text(errno)),
+    }
+}
+
+/// Gives up the bandwidth of a sleeping thread. A runnable one keeps its reservation, and the kernel unbooks it at the
+/// thread's zero-lag time. Reduced, the overrun of a throttled thread would put this time off by seconds. Until then
+/// the thread stays marked as throttled, and a new reservation would take away the timer that clears the mark: the
+/// thread would not run any more.
+fn shrink(thread: Identity, id: libc::pid_t, ours: &Attributes, least: &Attributes) {
+    // One that fell asleep when its budget ended gets a new one within a period. Its mark is cleared then.
+    let epoch = Epoch::now_is_zero();
+    while state_of(thread) == State::Throttled && epoch.now() < Time::from_ns(ours.period) {
+        clock::pause(Span::from_ms(1));
+    }
+    // Refused, it will be demoted all the same: bandwidth may be lost then, the thread must not be.
+    if state_of(thread) != State::Runnable {
+        let _ = sched::set_of(id, least);
+    }
+    // It may have woken up, or takt was killed after it had reduced the reservation.
+    if state_of(thread) == State::Runnable {
+        let _ = sched::set_of(id, ours);
+    }
+}
+
+/// A thread's state under SCHED_DEADLINE.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// It runs, or waits for a CPU or for its next budget.
+    Runnable,
+    /// Asleep with its budget overrun.
+    Throttled,
+    Asleep,
+}
+
+fn state_of(thread: Identity) -> State {
+    let read = |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", thread.pid)).unwrap_or_default();
+    state(&read("stat"), &read("sched"))
+}
+
+/// From the files of these names in /proc. A kernel without /proc/PID/sched does not tell that a sleeping thread is
+/// throttled.
+fn state(stat: &str, sched: &str) -> State {
+    let left = |line: &str| line.strip_prefix("dl.runtime")?.trim_start().strip_prefix(':')?.trim().parse::<i64>().ok();
+    if stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('R')) {
+        State::Runnable
+    } else if sched.lines().find_map(left).is_some_and(|left| left < 0) {
+        State::Throttled
+    } else {
+        State::Asleep
     }
 }
 
@@ -376,6 +424,22 @@ mod tests {
             "0 1 47 46 0 /",
         ] {
             assert!(!of(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_thread_whose_budget_is_overrun_is_throttled() {
+        let overrun = "policy                                       :                    6\n\
+                       dl.runtime                                   :                -3930\n";
+        let left = overrun.replace("-3930", "15800497");
+        for (stat, sched, expected) in [
+            ("9 (a) R) R 2 0", overrun, State::Runnable),
+            ("9 (irq/11-eth1) S 2 0", overrun, State::Throttled),
+            ("9 (a) R) S 2 0", left.as_str(), State::Asleep),
+            ("9 (a) S 2 0", "", State::Asleep),
+            ("", "", State::Asleep),
+        ] {
+            assert_eq!(state(stat, sched), expected, "{stat} {sched}");
         }
     }
 

@@ -72,13 +72,25 @@ pub(super) fn finish(
     let booked = || machine::booked().filter(|_| plan.request.budget == Budget::Deadline);
     let booked_before = booked();
     let returned = reserved.give_back();
-    // The kernel unbooks an ended thread within a period. Others know about threads that they
-    // changed.
+    // Others know about threads that they changed.
     let restored = returned.iter().filter(|returned| returned.outcome == Outcome::Restored).count() as u64;
-    let leaked = booked_before.zip(booked()).map(|(before, after)| {
-        let due = before.saturating_sub(each.saturating_mul(restored));
-        after.saturating_sub(due).min(each.saturating_mul(restored))
-    });
+    let leaked = || {
+        booked_before.zip(booked()).map(|(before, after)| {
+            let due = before.saturating_sub(each.saturating_mul(restored));
+            after.saturating_sub(due).min(each.saturating_mul(restored))
+        })
+    };
+    // The kernel unbooks an ended or runnable thread at its zero-lag time: after its period, and a bit later if it had
+    // overrun its budget.
+    let period = plan.request.reservation().period;
+    let settled = epoch.now().saturating_add(period).saturating_add(period);
+    let leaked = loop {
+        let leaked = leaked();
+        if leaked.is_none_or(|leaked| leaked == 0) || epoch.now() >= settled {
+            break leaked;
+        }
+        clock::pause(LOOK);
+    };
     let command = match (status, &mut child) {
         (None, Some(running)) => process::end(&mut running.0, END_MAX, &mut |child| hand_on(child, signals)),
         (status, _) => status,
