@@ -15,7 +15,9 @@ demo:
 	TAKT=target/demo/takt DEMO_FOR=$(DEMO_FOR) .ci/demo
 
 ## Everything that must hold before a change lands.
-test: fmt clippy doc unit deny
+# Clippy and the documentation are checked beside the live tests, which wait most of the time.
+test: BESIDE := clippy doc
+test: fmt unit deny
 
 fmt:
 	.ci/timed fmt $(CARGO) fmt --all --check
@@ -43,7 +45,7 @@ docs:
 ## README and docs/; what is behind a feature. Says at its end what was skipped, and why (TAKT_DEMAND_LIVE=1:
 ## that is a failure).
 unit:
-	CARGO="$(CARGO)" .ci/unit
+	CARGO="$(CARGO)" BESIDE="$(BESIDE)" .ci/unit
 
 ## All live tests LIVE_ROUNDS times (10), beside what LIVE_BESIDE says: make live LIVE_BESIDE="stress-ng --cpu 2"
 live:

@@ -94,7 +94,7 @@ fn chronyd(folder: &Folder, name: &str, lines: &str) -> Option<Daemon> {
     );
     let file = folder.write(&format!("{name}.conf"), &more);
     let mut command = Command::new("chronyd");
-    command.args(["-d", "-x", "-U", "-u", "root", "-t", "60", "-f"]).arg(file);
+    command.args(["-d", "-x", "-U", "-u", "root", "-t", "600", "-f"]).arg(file);
     Daemon::start(command)
 }
 

@@ -28,7 +28,7 @@ const PORT: u16 = 7000;
 /// The relays' namespace, behind those of the nodes.
 const RELAY: usize = NODES;
 /// Processes start, and wait for their common start, within this time. If one comes late, all start again, with more.
-const LEADS: [Span; 3] = [Span::from_s(5), Span::from_s(20), Span::from_s(60)];
+const LEADS: [Span; 4] = [Span::from_s(2), Span::from_s(5), Span::from_s(20), Span::from_s(60)];
 /// How long a node has to end after SIGTERM.
 const END_MAX: Span = Span::from_s(2);
 /// Beyond the run and its start, a node has ended by then.
