@@ -339,6 +339,17 @@ impl Component {
         }
     }
 
+    /// The budgets of its servers, one for each of its CPUs. They are even, but the first ones get what
+    /// does not divide. They are whole quanta if period and budget are.
+    #[must_use]
+    pub fn shares(&self, period: Span, budget: Span) -> Vec<Span> {
+        let quantum = self.quantum.map_or(1, Span::as_ns).max(1);
+        let is_whole = |span: Span| span.as_ns().is_multiple_of(quantum);
+        let quantum = if is_whole(period) && is_whole(budget) { quantum } else { 1 };
+        let (quanta, cpus) = (budget.as_ns() / quantum, u64::from(self.cpus.max(1)));
+        (0..cpus).map(|at| Span::from_ns((quanta / cpus + u64::from(at < quanta % cpus)) * quantum)).collect()
+    }
+
     /// The most budget that it can get in each of these periods: the whole period on each CPU.
     /// `None` on overflow.
     #[must_use]
@@ -581,6 +592,24 @@ impl NodeSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn servers_of_a_component_share_its_budget() {
+        let with = |cpus, quantum: Option<u64>| Component {
+            cpus,
+            quantum: quantum.map(Span::from_ns),
+            ..Component::new("c", NodeId(0), ServerRule::Ptps)
+        };
+        let shares = |component: Component, period, budget| -> Vec<u64> {
+            component.shares(Span::from_ns(period), Span::from_ns(budget)).iter().map(|share| share.as_ns()).collect()
+        };
+        assert_eq!(shares(with(3, None), 9, 8), [3, 3, 2]);
+        assert_eq!(shares(with(3, None), 9, 1), [1, 0, 0]);
+        assert_eq!(shares(with(3, None), 9, 6), [2, 2, 2]);
+        assert_eq!(shares(with(1, None), 9, 7), [7]);
+        assert_eq!(shares(with(2, Some(4)), 16, 12), [8, 4]);
+        assert_eq!(shares(with(2, Some(4)), 15, 12), [6, 6], "the period is not whole quanta");
+    }
 
     #[test]
     fn clusters_cover_the_node_in_order() {

@@ -9,7 +9,7 @@ use takt_model::{
 
 use crate::compositional::around::{ancestors, given};
 use crate::compositional::rules::{OuterOrder, bounded, capped, guaranteed, on_time, takes};
-use crate::compositional::{Guarantee, Mpr, Start, mpr};
+use crate::compositional::{Guarantee, Mpr, Start};
 use crate::reservation::deterministic::Reservation;
 use crate::reservation::{arrivals_of, exec_of, level};
 use crate::scope::{Ordinary, Unit, UnitTask, View, free_of_costs};
@@ -52,7 +52,8 @@ impl Tree {
             let id = ComponentId(i as u32);
             let (Some(period), Some(budget)) = (given(component.period), given(component.budget)) else { continue };
             let preemptions = preemptions(system, id, period);
-            for (number, budget) in budgets(component, period, budget).into_iter().enumerate().filter(|(_, c)| *c > 0) {
+            let shares = component.shares(Span::from_ns(period), Span::from_ns(budget));
+            for (number, budget) in shares.iter().map(|share| share.as_ns()).enumerate().filter(|(_, c)| *c > 0) {
                 let c = preemptions.and_then(|extra| budget.checked_add(extra)).unwrap_or(u64::MAX / 4);
                 let name = match component.cpus {
                     0 | 1 => component.name.clone(),
@@ -528,14 +529,6 @@ fn allowed(system: &System) -> Vec<Option<CpuSet>> {
         *left = Some(left.map_or(cpus, |left| left.intersection(&cpus)));
     }
     allowed
-}
-
-/// The budgets of a component's servers, one for each CPU. They are whole quanta if period and
-/// budget are.
-fn budgets(component: &Component, period: u64, budget: u64) -> Vec<u64> {
-    let quantum = component.quantum.map_or(1, Span::as_ns).max(1);
-    let quantum = if period.is_multiple_of(quantum) && budget.is_multiple_of(quantum) { quantum } else { 1 };
-    mpr::shares(budget / quantum, component.cpus).into_iter().map(|share| share * quantum).collect()
 }
 
 /// Whether a rule keeps its promise on several CPUs at once.

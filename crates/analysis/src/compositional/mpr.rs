@@ -81,13 +81,6 @@ use crate::global::{Bounds, Excess, Limit, Load, Slot, Sporadic, TIME_MAX, Terms
 /// Terms (one task at one point) that the test may evaluate before it gives up.
 pub const TERMS_MAX: u64 = 20_000_000;
 
-/// The budgets of the m' servers that give Θ in every Π. They differ by at most one unit.
-#[must_use]
-pub fn shares(budget: u64, cpus: u32) -> Vec<u64> {
-    let cpus = u64::from(cpus.max(1));
-    (0..cpus).map(|i| budget / cpus + u64::from(i < budget % cpus)).collect()
-}
-
 /// Whether every deadline is kept by global EDF under this supply.
 pub fn edf(tasks: &[Sporadic], supply: &Mpr) -> Load {
     edf_within(tasks, supply, &mut Terms::new(TERMS_MAX))

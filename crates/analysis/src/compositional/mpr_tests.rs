@@ -252,8 +252,6 @@ fn uncovered_tasks_are_reported() {
     let late = Sporadic { c: 1, d: 9, t: 8, ..Sporadic::default() };
     assert_eq!(edf(&[late], &supply), Load::Unfit { task: 0 });
     assert_eq!(fp(&[Sporadic { d: 8, c: 9, ..late }], &supply).load, Load::TooLong { task: 0 });
-    assert_eq!(shares(8, 3), [3, 3, 2]);
-    assert_eq!(shares(1, 3), [1, 0, 0]);
     // As much load as budget: nothing is left for the carry-in.
     let half = Sporadic { c: 4, d: 5, t: 5, ..Sporadic::default() };
     assert!(!edf(&[half, half, half], &supply).is_met());

@@ -1,7 +1,7 @@
 //! Makes the virtual clusters of a node from its System.
 
 use takt_model::plan::Order;
-use takt_model::{ComponentId, CpuSet, NodeId, ServerRule, Span, System, Task, Time};
+use takt_model::{ComponentId, CpuSet, NodeId, ServerRule, System, Task, Time};
 
 use super::choose::Choice;
 use super::{ClusterServer, Group, Scope, VirtualClusters};
@@ -218,11 +218,6 @@ fn scope(
 
 /// The terms of a component's servers, one for each of its CPUs, as `check` takes them.
 fn shares(system: &System, id: ComponentId, Terms { rule, period, budget }: Terms) -> Vec<Terms> {
-    let component = &system.components[id.index()];
-    let whole = |span: Span, quantum: u64| span.as_ns().is_multiple_of(quantum);
-    let quantum = component.quantum.map_or(1, Span::as_ns).max(1);
-    let quantum = if whole(period, quantum) && whole(budget, quantum) { quantum } else { 1 };
-    let (quanta, cpus) = (budget.as_ns() / quantum, u64::from(component.cpus.max(1)));
-    let share = |i: u64| Span::from_ns((quanta / cpus + u64::from(i < quanta % cpus)) * quantum);
-    (0..cpus).map(|i| Terms { rule, period, budget: share(i) }).collect()
+    let shares = system.components[id.index()].shares(period, budget);
+    shares.into_iter().map(|budget| Terms { rule, period, budget }).collect()
 }

@@ -206,7 +206,9 @@ impl Maker<'_> {
     fn terms_on(&self, cpu: u32, id: ComponentId, component: &Component) -> Vec<ServerTerms> {
         let mut terms = terms_of(self.system, id, component);
         let number = component.server_cpus.iter().position(|other| *other == cpu).unwrap_or(0);
-        terms.iter_mut().for_each(|(.., budget)| *budget = share(*budget, number as u32, component.cpus));
+        for (.., period, budget) in &mut terms {
+            *budget = component.shares(*period, *budget).get(number).copied().unwrap_or_default();
+        }
         terms
     }
 
@@ -379,12 +381,6 @@ impl ServedPlan {
             None => [member.cpu].into_iter().collect(),
         }
     }
-}
-
-/// The share of a component's budget for its server with this number, of so many.
-fn share(budget: Span, number: u32, servers: u32) -> Span {
-    let (budget, servers) = (budget.as_ns(), u64::from(servers.max(1)));
-    Span::from_ns(budget / servers + u64::from(u64::from(number) < budget % servers))
 }
 
 /// The component around this one.

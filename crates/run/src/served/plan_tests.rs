@@ -190,10 +190,6 @@ fn a_component_on_several_cpus_has_a_server_on_each_and_one_pool_of_threads() {
 /// A change of the component is a change of each of its servers, of which none loses time to rounding.
 #[test]
 fn servers_of_a_component_share_each_budget() {
-    let shares = |budget, servers: u32| -> Vec<u64> {
-        (0..servers).map(|number| share(Span::from_ns(budget), number, servers).as_ns()).collect()
-    };
-    assert_eq!((shares(8, 3), shares(6, 3), shares(7, 1)), (vec![3, 3, 2], vec![2, 2, 2], vec![7]));
     let mode = "[[mode]]\nat = \"50ms\"\ncomponent = \"W\"\nbudget = \"7ms\"\n[[component]]";
     let (plan, cannot) = plan(&parsed(&WIDE.replacen("[[component]]", mode, 1)), NodeId(0)).unwrap();
     assert!(cannot.is_empty(), "{cannot:?}");
