@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
+use takt_linux::process::parent_of;
 use takt_linux::{clock, foreign, tracing};
 use takt_model::{Span, Threads};
 
@@ -73,15 +74,11 @@ impl Guest {
 
     fn processes(&self) -> Vec<u32> {
         let all = tracing::threads();
-        let parent = |id: u32| -> Option<u32> {
-            let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-            stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
-        };
         let mut found = vec![self.child.id()];
         // Children have larger numbers, but for a wrap-around, which a second look covers.
         for _ in 0..3 {
             for thread in &all {
-                if !found.contains(&thread.process) && parent(thread.process).is_some_and(|id| found.contains(&id)) {
+                if !found.contains(&thread.process) && parent_of(thread.process).is_some_and(|id| found.contains(&id)) {
                     found.push(thread.process);
                 }
             }

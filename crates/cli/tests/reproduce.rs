@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::Value;
 use takt_linux::clock::pause;
 use takt_linux::net::Cable;
-use takt_linux::process::{Identity, KillOnDrop};
+use takt_linux::process::{Identity, KillOnDrop, parent_of};
 use takt_linux::recovery::state_folder;
 use takt_model::Span;
 
@@ -96,12 +96,7 @@ fn are_kept(namespaces: &BTreeSet<PathBuf>) -> bool {
 fn children_of(process: u32) -> Vec<Identity> {
     let entries = fs::read_dir("/proc").expect("processes").flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let parent = |number: &u32| -> Option<u32> {
-        let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-        // The name in parentheses may hold anything.
-        stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
-    };
-    numbers.filter(|number| parent(number) == Some(process)).filter_map(Identity::of).collect()
+    numbers.filter(|number| parent_of(*number) == Some(process)).filter_map(Identity::of).collect()
 }
 
 /// The files that say what devices in these namespaces had before takt changed them.

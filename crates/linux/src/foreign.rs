@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use takt_model::{Span, Threads};
 use thiserror::Error;
 
-use crate::process::Identity;
+use crate::process::{Identity, parent_of};
 use crate::sched::Class;
 use crate::{cgroup, sched};
 
@@ -262,11 +262,6 @@ fn is_frozen(folder: &Path) -> bool {
 /// The group of a process, as a path below the mount.
 pub(crate) fn group_of(process: u32) -> Option<String> {
     cgroup::v2_group(&process.to_string())
-}
-
-fn parent_of(process: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 /// Whether a process was started by another, or by one that it has started.

@@ -10,7 +10,7 @@
 //! stop signals and ends with its parent.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
@@ -20,7 +20,7 @@ use crate::Epoch;
 use crate::guard::{INSTANCE, READY, THREADS};
 use crate::hold::Journal;
 use crate::owned::ResourceId;
-use crate::process::Identity;
+use crate::process::{self, Identity};
 use crate::sched::{self, Class, FIFO_PRIORITY_MAX};
 use crate::tracing::{PREFIX, Tracefs, remove};
 
@@ -170,10 +170,8 @@ fn until(mut is_so: impl FnMut() -> bool) {
 /// not when the first has.
 fn has_threads(owner: Identity) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{}/task", owner.pid)) else { return false };
-    let runs = |stat: String| {
-        let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-        !matches!(state, Some('Z' | 'X') | None)
+    let runs = |thread: DirEntry| {
+        fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| process::has_not_ended(&stat))
     };
-    Identity::of(owner.pid) == Some(owner)
-        && threads.flatten().any(|thread| fs::read_to_string(thread.path().join("stat")).is_ok_and(runs))
+    Identity::of(owner.pid) == Some(owner) && threads.flatten().any(runs)
 }

@@ -53,9 +53,25 @@ impl Identity {
     #[must_use]
     pub fn is_alive(&self) -> bool {
         let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", self.pid)) else { return false };
-        let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-        start_ticks(&stat) == Some(self.start) && !matches!(state, Some('Z' | 'X') | None)
+        start_ticks(&stat) == Some(self.start) && has_not_ended(&stat)
     }
+}
+
+/// The process that started this one.
+#[must_use]
+pub fn parent_of(process: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// Field 3, the state of a process or thread.
+pub(crate) fn state(stat: &str) -> Option<char> {
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+/// Whether the thread of this /proc/PID/stat has not ended, or has somebody to wait for it.
+pub(crate) fn has_not_ended(stat: &str) -> bool {
+    !matches!(state(stat), Some('Z' | 'X') | None)
 }
 
 /// Field 22; the name in parentheses may hold anything.

@@ -10,7 +10,7 @@ use super::band::{Band, BandGroup};
 use super::undone::{UndoResult, Undone};
 use crate::clock::{self, Epoch};
 use crate::group::{self, Group, Kernel, Version};
-use crate::process::Identity;
+use crate::process::{self, Identity};
 use crate::sched::{self, Attributes, Class, FLAG_RECLAIM, FLAG_RESET_ON_FORK, Reservation};
 
 /// SCHED_DEADLINE with its flags.
@@ -182,7 +182,7 @@ fn state_of(thread: Identity) -> State {
 /// throttled.
 fn state(stat: &str, sched: &str) -> State {
     let left = |line: &str| line.strip_prefix("dl.runtime")?.trim_start().strip_prefix(':')?.trim().parse::<i64>().ok();
-    if stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('R')) {
+    if process::state(stat) == Some('R') {
         State::Runnable
     } else if sched.lines().find_map(left).is_some_and(|left| left < 0) {
         State::Throttled

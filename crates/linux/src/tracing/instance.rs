@@ -15,6 +15,7 @@ use super::options::{BUFFER, Options, Threads};
 use super::tracefs::Tracefs;
 use crate::guard::{Guard, Guardian, INSTANCE};
 use crate::owned::{self, ResourceId};
+use crate::process;
 
 /// A tracer instance, removed when dropped.
 #[derive(Debug)]
@@ -320,9 +321,7 @@ fn refused(ids: &[u32], found: &[u32], lives: impl Fn(u32) -> bool) -> Option<u3
 /// Whether a thread with this id exists and has not ended. A process keeps its id after its first
 /// thread has ended.
 fn lives(id: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
-    !matches!(state, None | Some('Z' | 'X'))
+    fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| process::has_not_ended(&stat))
 }
 
 #[cfg(test)]
