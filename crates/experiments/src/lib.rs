@@ -10,6 +10,7 @@ mod context;
 mod csa;
 mod failure;
 mod findings;
+mod guest_script;
 mod hedf;
 mod host;
 mod kokyu;

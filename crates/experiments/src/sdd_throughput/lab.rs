@@ -13,6 +13,7 @@ use super::{
     Measured, ORDER, TABLE_VI, TABLE_VII, charts, file_claims, share_of, table_vi, table_vii, throughput_claims,
 };
 use crate::failure::Failure;
+use crate::guest_script::RESERVING;
 use crate::host::LabRequest;
 
 pub(super) const FORM: LiveForm = LiveForm {
@@ -38,12 +39,8 @@ const PERIODS_MIN: u64 = 1;
 
 /// The guest's part. Each call of `row` reads in a reservation until `periods` budgets are used up.
 ///
-/// The kernel's share for ordinary threads is taken back, so that 95 % can be reserved. Before each
-/// measurement half a budget is used, so that whole periods take whole budgets.
+/// Before each measurement half a budget is used, so that whole periods take whole budgets.
 const FUNCTIONS: &str = r#"
-mount -t debugfs debug /sys/kernel/debug
-echo 0 > /sys/kernel/debug/sched/fair_server/cpu0/runtime
-now() { awk '/^now at/ {print $3; exit}' /proc/timer_list; }
 used() { cut -d' ' -f1 "/proc/$thread/schedstat"; }
 blocks() { dd if="$disk" of=/dev/null bs="$size" count="$1" iflag=direct 2>/dev/null; }
 measure() {
@@ -55,22 +52,13 @@ measure() {
 use() {
     disk=$1 irq=$2 size=$3 most=$4
     for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do [ -b "$disk" ] || sleep 0.2; done
-    thread=$(ps -o pid,comm | awk -v name="irq/$irq-" '{at = index($2, name)} at == 1 || at == 2 {print $1; exit}')
+    thread=$(named "irq/$irq-")
     [ -b "$disk" ] && [ -n "$thread" ] || { echo "no disk $disk, or no interrupt thread" >&2; exit 1; }
     # The first seconds after a boot are slower.
     sleep 1
     blocks $((4 * most))
 }
 fixed() { measure "$most"; echo "$1 $most $took $work"; }
-# Status 1: the kernel refused it.
-reserve() {
-    takt reserve --runtime "$1us" --period "$2us" --irq "$irq" --for 1h > /dev/null 2> refused &
-    reserver=$!
-    until grep -q '^policy *: *6' "/proc/$thread/sched"; do
-        [ -d "/proc/$reserver" ] || { cat refused >&2; return 1; }
-        sleep 0.01
-    done
-}
 # The bandwidth is free again within a period.
 release() { kill "$reserver"; wait "$reserver"; sleep 1.1; }
 # $1 of CPU time every $2 us, for $3 periods.
@@ -123,7 +111,7 @@ fn script(short: bool) -> String {
         "use /dev/sda 14 64k {BLOCKS}\nfixed fixed\neach=$((work / most)); alone=$took\nmkdir /sys/fs/cgroup/reader\n"
     );
     // The fixed priority once more after the rows, beside the first time.
-    format!("{FUNCTIONS}{begin}{}fixed fixed\n{files}{}", rows.concat(), dma::script(short))
+    format!("{RESERVING}{FUNCTIONS}{begin}{}fixed fixed\n{files}{}", rows.concat(), dma::script(short))
 }
 
 fn reproduce(context: &Context) -> Result<Findings, Failure> {

@@ -12,6 +12,7 @@ use super::super::findings::{Comparison, Findings, MEASURED, Row, all, decimal, 
 use super::super::players::Played;
 use super::{FIRST_TEST, FRAME_MS, Outcome, PACKETS_ALONE, PLAYER_ALONE, PLAYER_FIFO, PLAYER_OTHER, RESERVED, report};
 use crate::failure::Failure;
+use crate::guest_script::RESERVING;
 use crate::host::{LabMachine, LabRequest};
 
 pub(super) const FORM: LiveForm = LiveForm {
@@ -36,14 +37,10 @@ const ALONE: usize = RESERVED.len() + 1;
 /// The guest's part. The sender sends `burst` packets each millisecond, in at most eight parts, because it would not
 /// sleep for less than 100 us. It makes up for delays.
 const FUNCTIONS: &str = r#"
-mount -t debugfs debug /sys/kernel/debug
-echo 0 > /sys/kernel/debug/sched/fair_server/cpu0/runtime
 pktgen=/proc/net/pktgen
 fail() { echo "$1" >&2; exit 1; }
-now() { awk '/^now at/ {print $3; exit}' /proc/timer_list; }
 used() { cut -d' ' -f1 "/proc/$1/schedstat"; }
 received() { awk '/^Ip:/ {lines++} lines == 2 {print $4; exit}' /proc/net/snmp; }
-named() { ps -o pid,comm | awk -v name="$1" '{at = index($2, name)} at == 1 || at == 2 {print $1; exit}'; }
 # The number of the interrupt that reports a card's packets.
 interrupt() {
     handler=$1
@@ -95,17 +92,9 @@ rate() {
     done
     echo "rate $burst $cost"
 }
-# Status 1: the kernel refused it.
-reserve() {
-    takt reserve --runtime "$1us" --period "$2us" --irq "$irq" --for 1h > /dev/null 2> refused &
-    reserver=$!
-    until grep -q '^policy *: *6' "/proc/$thread/sched"; do
-        [ -d "/proc/$reserver" ] || { cat refused >&2; return 1; }
-        sleep 0.01
-    done
-}
-# Only after `quiet`. A thread that leaves its reservation while its budget is used up stays marked as throttled, and
-# would not run in the next one. So it gets a new budget first. Its bandwidth is free again within a period.
+# Only after `quiet`: the thread sleeps, with a new budget. The kernel could leave the mark of a throttled thread, which
+# would not run in the next reservation; takt avoids this unless the thread wakes up meanwhile. Its bandwidth is free
+# again within a period.
 release() { sleep 0.3; kill "$reserver"; wait "$reserver"; sleep 0.3; }
 alone() {
     [ "$2" = 0 ] || reserve "$2" "$3" || { echo "refused $1"; return; }
@@ -132,7 +121,8 @@ rate
 
 fn script(seed: u64, short: bool, players: bool) -> String {
     let length = (if short { LENGTH.1 } else { LENGTH.0 }).as_ns() / 1_000_000;
-    let mut script = format!("percent={THREAD_PERCENT} size={PACKET} length={length} seed={seed}\n{FUNCTIONS}");
+    let mut script =
+        format!("percent={THREAD_PERCENT} size={PACKET} length={length} seed={seed}\n{RESERVING}{FUNCTIONS}");
     let driver = |test: usize| RESERVED[test][1];
     script.push_str("alone 0 0 0\n");
     for test in 0..RESERVED.len() {
