@@ -1,7 +1,7 @@
 //! Costs of takt's sched_ext scheduler, beside a FIFO scheduler and the kernel's fair class.
 //!
-//! It also measures how long the machine has no scheduler while another takes over. It counts the budgets of a server
-//! whose scheduler is replaced, and of one whose thread starts others. It is for a guest of the lab with one CPU, where
+//! It also measures how long the machine has no scheduler while another takes over. It counts two servers' budgets:
+//! while the scheduler of one is replaced, and while the thread of the other has children. It is for a guest of the lab with one CPU, where
 //! an instruction takes 1 ns (.ci/lab-sched-ext-costs).
 //! With an argument it also measures the scheduler that this program loads. The answer is JSON.
 
@@ -147,7 +147,7 @@ fn wake(shared: &Arc<Shared>, is_over: &Arc<AtomicBool>) -> JoinHandle<()> {
     })
 }
 
-/// What a server paid in each of its periods, and the CPU time of the threads that its thread started, in nanoseconds.
+/// The payment of a server in each period, and the CPU times of the children of its thread, in nanoseconds.
 struct Forked {
     paid: Vec<u64>,
     used: Vec<u64>,
@@ -202,8 +202,7 @@ fn fork() -> Result<Forked, SchedExtError> {
     Ok(Forked { paid, used })
 }
 
-/// What a server told before and after it got other terms, and the gaps while its scheduler was replaced, in
-/// nanoseconds.
+/// Events of a server before and after its terms changed, and the gaps while its scheduler was replaced (nanoseconds).
 #[derive(Default)]
 struct Carried {
     switched: usize,
@@ -265,8 +264,8 @@ fn carry(pool: bool) -> Result<Carried, SchedExtError> {
     };
     shared.begin(now, now + 1000 * period);
     let thread = thread::spawn(run);
-    // This thread is in no server. It runs again when the first budget is used up, and ends the other thread half a
-    // period after the second budget came, which is used up by then.
+    // This thread is in no server, so it runs again when the first budget is used up. Half a period after the second
+    // budget came, that is used up too.
     thread::sleep(Duration::from_nanos(period + period / 2));
     is_over.store(true, Ordering::Release);
     shared.end(Epoch::of_clock().now().as_ns());

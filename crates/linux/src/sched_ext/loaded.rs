@@ -1,5 +1,6 @@
 //! The scheduler in the kernel: its maps, its programs and its events, by libbpf.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::ptr::NonNull;
@@ -115,19 +116,12 @@ const PAID_IDLE: u64 = 1 << 63;
 const NO_LIMIT_US: u64 = 1 << 53;
 /// The schedulers of the object: one without control groups, and one with them.
 const OPS: [&str; 2] = ["takt_ops", "takt_group_ops"];
-/// The maps that a successor takes over: budgets, threads, events, and all that user space writes.
-const KEPT: [&str; 10] = [
-    "takt_cpus",
-    "takt_counts",
-    "takt_terms",
-    "takt_pools",
-    "takt_members",
-    "takt_when",
-    "takt_threads",
-    "takt_groups",
-    "takt_limits",
-    "takt_events",
-];
+/// Whether a successor takes this map over: budgets, threads, events, and all that user space writes.
+fn is_kept(map: &OsStr) -> bool {
+    let name = map.as_encoded_bytes();
+    // libbpf names sections of the program after the object, with a dot.
+    name.starts_with(b"takt_") && !name.contains(&b'.') && map != "takt_ends" && OPS.iter().all(|ops| map != *ops)
+}
 
 /// Gives the kernel the program with these operations. It has maps of its own, or those of a former instance.
 fn open(ops: &str, former: Option<&Object>) -> Result<Object, BpfError> {
@@ -136,7 +130,7 @@ fn open(ops: &str, former: Option<&Object>) -> Result<Object, BpfError> {
             if OPS.iter().any(|other| map.name() == *other && ops != *other) {
                 map.set_autocreate(false)?;
             }
-            if KEPT.iter().any(|kept| map.name() == *kept)
+            if is_kept(map.name())
                 && let Some(kept) = former.and_then(|former| former.maps().find(|kept| kept.name() == map.name()))
             {
                 map.reuse_fd(kept.as_fd())?;
