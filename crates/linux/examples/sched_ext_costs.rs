@@ -202,7 +202,7 @@ fn fork() -> Result<Forked, SchedExtError> {
     Ok(Forked { paid, used })
 }
 
-/// Events of a server before and after its terms changed, and the gaps while its scheduler was replaced (nanoseconds).
+/// Events of a server before and after its terms changed, and the gaps of replacements, in nanoseconds.
 #[derive(Default)]
 struct Carried {
     switched: usize,

@@ -14,9 +14,9 @@
 //!
 //! # The supply
 //! The server is m' tasks (Π, Θ_j, Π) on the level above, with Σ Θ_j = Θ, released together:
-//! Section 5 of the later paper ([`shares`]). Each is one virtual CPU, so at most m' run at once.
-//! If all of them meet their deadlines, each [k Π, (k + 1) Π) gives Θ, and an interval of length t
-//! at least sbf(t). All of their budgets are used up, busy or idle (`ptps`).
+//! Section 5 of the later paper ([`takt_model::Component::shares`]). Each is one virtual CPU, so at
+//! most m' run at once. If all of them meet their deadlines, each [k Π, (k + 1) Π) gives Θ, and an
+//! interval of length t at least sbf(t). All of their budgets are used up, busy or idle (`ptps`).
 //!
 //! # The condition
 //! Time is whole nanoseconds. Let a job of task k be released at r and miss at r + L_k, as the
