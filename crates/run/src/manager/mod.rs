@@ -24,7 +24,7 @@ use takt_linux::machine::Limits;
 use takt_linux::sched::FIFO_PRIORITY_MAX;
 use takt_linux::{Class, Epoch};
 use takt_log::stats::{Histogram, Summary};
-use takt_model::{ComponentId, CpuSet, NodeId, ServerRule, Span, System, Task, TaskId};
+use takt_model::{Component, ComponentId, CpuSet, NodeId, ServerRule, Span, System, Task, TaskId};
 use takt_policy::CpuPart;
 
 use crate::budgets::foreign::IdleDetector;
@@ -203,44 +203,44 @@ fn chains_across(system: &System, node: NodeId, parts: &[CpuPart]) -> Vec<Obstac
         .collect()
 }
 
-/// Checks that the threads of each CPU, or of CPUs that share tasks, use at most the share of real-time threads. A
-/// component uses no more than its budgets, however much its tasks want. A lender's budget may go to others.
+/// Checks that the threads of each cluster use at most the share of real-time threads. On a
+/// partitioned node each CPU is a cluster. A component uses no more than the budgets of its servers
+/// there, however much its tasks want. A lender's budget may go to others.
 pub(crate) fn refuse_overload(
     system: &System,
     node: NodeId,
     parts: &[CpuPart],
     limits: &Limits,
 ) -> Result<(), RunError> {
+    let clusters = system.nodes.get(node.index()).ok_or(RunError::NoNode(node.0))?.clusters();
     let allowed = mapping::allowed_percent(limits);
     let intervals = mapping::intervals(system);
     let load = |id: TaskId| {
         let (task, interval) = (system.tasks.get(id.index()), intervals.get(id.index()));
         task.zip(interval).map_or(0, |(task, interval)| mapping::load_ppm(task, *interval))
     };
-    let ids: Vec<TaskId> = system.tasks_of(node).map(|(id, _)| id).collect();
+    let of_node: Vec<(TaskId, &Task)> = system.tasks_of(node).collect();
     for part in parts {
-        let tasks: Vec<TaskId> = part.slots.iter().filter_map(|slot| ids.get(*slot as usize)).copied().collect();
-        let root =
-            |id: &TaskId| system.tasks.get(id.index()).and_then(|task| task.component).map(|id| root(system, id));
-        let of = |component: Option<ComponentId>| {
-            let inside = tasks.iter().filter(|id| root(id) == component);
-            inside.fold(0u64, |sum, id| sum.saturating_add(load(*id)))
+        let tasks = || part.slots.iter().filter_map(|slot| of_node.get(*slot as usize).copied());
+        let of = |id: ComponentId| {
+            let inside = tasks().filter(|(_, task)| task.component.is_some_and(|inner| root(system, inner) == id));
+            inside.fold(0u64, |sum, (id, _)| sum.saturating_add(load(id)))
         };
-        let (mut bounded, mut all) = (of(None), of(None));
-        for id in part.components.iter().filter(|id| root_is(system, **id)) {
-            let (hard, lends) = (hard(system, *id), lends(system, *id));
-            let (load, share) = (of(Some(*id)), share_ppm(system, *id));
-            let most = match (hard, lends) {
-                (false, _) => load,
-                (true, true) => share,
-                (true, false) => load.min(share),
-            };
-            (bounded, all) = (bounded.saturating_add(most), all.saturating_add(load));
-        }
-        let (used, count) = (bounded.min(all), part.cpus.len().max(1) as u64);
-        if used > allowed * 10_000 * count {
-            let (cpus, used) = (mapping::list(&part.cpu_set()), used.div_ceil(10_000 * count));
-            return Err(RunError::Overload { cpus, used, allowed });
+        let own = part.cpu_set();
+        for cpus in clusters.iter().filter(|cpus| cpus.is_subset(&own)) {
+            let is_here = |task: &Task| task.component.is_none() && task.cpus.is_none_or(|own| own.is_subset(cpus));
+            let beside = tasks().filter(|(_, task)| is_here(task));
+            let beside = beside.fold(0u64, |sum, (id, _)| sum.saturating_add(load(id)));
+            let (mut bounded, mut all) = (beside, beside);
+            for id in part.components.iter().copied().filter(|id| root_is(system, *id)) {
+                let (most, wanted) = used_ppm(system, id, cpus, of(id));
+                (bounded, all) = (bounded.saturating_add(most), all.saturating_add(wanted));
+            }
+            let (used, count) = (bounded.min(all), u64::from(cpus.len()).max(1));
+            if used > allowed * 10_000 * count {
+                let (cpus, used) = (mapping::list(cpus), used.div_ceil(10_000 * count));
+                return Err(RunError::Overload { cpus, used, allowed });
+            }
         }
     }
     Ok(())
@@ -271,17 +271,37 @@ fn lends(system: &System, id: ComponentId) -> bool {
     rules(system, id).any(|rule| matches!(rule, ServerRule::Wcps | ServerRule::Crps))
 }
 
-/// The largest share of a CPU that the servers of a component may have, in parts per million, rounded up.
-fn share_ppm(system: &System, id: ComponentId) -> u64 {
-    let Some(component) = system.components.get(id.index()) else { return 0 };
+/// How much of these CPUs the tasks of a component may use, and how much they want there, in parts
+/// per million of a CPU. `load` is that of all its tasks.
+fn used_ppm(system: &System, id: ComponentId, cpus: &CpuSet, load: u64) -> (u64, u64) {
+    let Some(component) = system.components.get(id.index()) else { return (0, 0) };
+    let shares = shares_ppm(system, id, component, cpus);
+    let share: u64 = shares.iter().sum();
+    match (shares.len() as u64, hard(system, id)) {
+        (0, _) => (0, 0),
+        // Work beyond the budgets goes wherever a CPU is free.
+        (here, false) => {
+            let even = load.saturating_mul(here).div_ceil(u64::from(component.cpus.max(1)));
+            (even, even)
+        }
+        (_, true) => (if lends(system, id) { share } else { load.min(share) }, load),
+    }
+}
+
+/// The largest share of a CPU of each server that a component has on these CPUs, in parts per
+/// million, rounded up.
+fn shares_ppm(system: &System, id: ComponentId, component: &Component, cpus: &CpuSet) -> Vec<u64> {
     let switches = || system.switches.iter().filter(|switch| switch.component == id);
     // Any budget of it with any period of it.
     let budgets = switches().filter_map(|switch| switch.budget);
-    let budget = budgets.fold(component.budget.given().unwrap_or_default(), Span::max).as_ns();
+    let budget = budgets.fold(component.budget.given().unwrap_or_default(), Span::max);
     let periods = switches().filter_map(|switch| switch.period);
-    let period = periods.fold(component.period.given().unwrap_or_default(), Span::min).as_ns().max(1);
-    let ppm = (u128::from(budget) * 1_000_000).div_ceil(u128::from(period));
-    u64::try_from(ppm).unwrap_or(u64::MAX).min(1_000_000 * u64::from(component.cpus.max(1)))
+    let period = periods.fold(component.period.given().unwrap_or_default(), Span::min).max(Span::from_ns(1));
+    // On a global node servers name no CPUs.
+    let is_here = |number: usize| component.server_cpus.get(number).is_none_or(|cpu| cpus.contains(*cpu));
+    let ppm = |budget: Span| (u128::from(budget.as_ns()) * 1_000_000).div_ceil(u128::from(period.as_ns()));
+    let shares = component.shares(period, budget).into_iter().enumerate().filter(|(number, _)| is_here(*number));
+    shares.map(|(_, budget)| u64::try_from(ppm(budget)).unwrap_or(u64::MAX).min(1_000_000)).collect()
 }
 
 impl Managed {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use takt_linux::machine::Limits;
 use takt_log::{Event, JobKey};
 use takt_model::draw::{Arrivals, Draw};
 use takt_model::*;
@@ -392,4 +393,39 @@ fn a_manager_allocates_nothing_after_its_start() {
         allocated += measured.count_total;
     }
     assert_eq!(allocated, 0);
+}
+
+/// A component has 60 % of each of two CPUs. A task fits into the sum of both, and not on its CPU.
+#[test]
+fn each_cpu_of_a_component_has_room_for_its_own_server() {
+    let limits = Limits {
+        rt_runtime_us: 950_000,
+        rt_period_us: 1_000_000,
+        dl_period_min: Span::from_us(100),
+        dl_period_max: Span::from_s(4),
+    };
+    let task = |name: &str, place: &str, wcet: u64| {
+        format!("[[task]]\nname = \"{name}\"\n{place}\nperiod = \"10ms\"\nwcet = \"{wcet}ms\"\n")
+    };
+    let node = "takt = 1\n[[node]]\nname = \"n\"\ncpus = 3\nplacement = \"partitioned\"\nstrategy = \"rm\"\n";
+    for rule in [ServerRule::Ptps, ServerRule::Wcps, ServerRule::Cbs] {
+        let admitted = |beside: u64| {
+            let component = format!(
+                "[[component]]\nname = \"wide\"\nserver = \"{}\"\ncpus = 2\nserver-cpus = [2, 0]\nperiod = \
+                 \"10ms\"\nbudget = \"12ms\"\nstrategy = \"edf\"\n",
+                rule.name()
+            );
+            let inside = ["left", "right"].map(|name| task(name, "component = \"wide\"", 6)).concat();
+            let own = task("beside", "cpus = [0]", beside) + &task("apart", "cpus = [1]", 9);
+            let system = file::parse(&format!("{node}{component}{inside}{own}"), "test.toml").unwrap();
+            let parts = CpuPart::of_node(&system, NodeId(0)).unwrap();
+            assert_eq!(parts.iter().map(|part| part.cpus.clone()).collect::<Vec<_>>(), [vec![0, 2], vec![1]]);
+            super::refuse_overload(&system, NodeId(0), &parts, &limits)
+        };
+        assert!(admitted(3).is_ok(), "{rule:?}: {:?}", admitted(3));
+        let refused = admitted(4).unwrap_err();
+        let text = refused.to_string();
+        assert!(text.contains("CPUs 0 use 100 %") && text.contains("--force"), "{rule:?}: {text}");
+        assert_eq!(refused.exit_code(), 3);
+    }
 }
