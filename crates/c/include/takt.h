@@ -1145,12 +1145,15 @@ takt_status takt_replica_counts(const takt_replica *replica, takt_applied *into)
 void takt_replica_free(takt_replica *replica);
 
 // Gives the messages of a UDP socket, or of a connected TCP socket, a deadline: `ns` after they are
-// sent. Send them by takt_send or takt_sendto. May be called again before any of them. Zero ends
-// that: the call waits for what the broker still has, for a second at most. Then send(2) works as
-// before.
+// sent. May be called again before any of them. Zero ends that: the call waits for what the broker
+// still has, for a second at most. Then all calls of the system work on the socket as before.
+//
+// A file that defines TAKT_DEADLINE_SENDS before it includes this header sends them by send(2),
+// sendto(2), sendmsg(2) and, in C, write(2): see the end of this header. Other files call takt_send
+// or takt_sendto.
 //
 // TAKT_STATUS_FULL: bytes of a stream still wait after that second, because its peer takes none.
-// They leave when it does. Call this again with zero, and do not call send(2) before that.
+// They leave when it does. Call this again with zero, and do not send before that.
 //
 // The broker (`takt net broker`) sends the messages of all programs in the order of their
 // deadlines. It is looked for at /run/takt-broker, or where the environment variable TAKT_BROKER
@@ -1181,9 +1184,26 @@ int64_t takt_sendto(int fd,
                     const void *address,
                     uint32_t address_length);
 
-// A descriptor for poll(2) or epoll(7) with POLLIN: it is readable until takt_send answers -EAGAIN, and
+// Sends one message of `count` parts, each a `struct iovec`, to an address or, if that is a null pointer,
+// to the connected peer. The macros of TAKT_DEADLINE_SENDS at the end of this header call it.
+//
+// Returns INT64_MIN, and sends nothing, if the descriptor has no deadline. Otherwise it returns what
+// takt_sendto does, with two more errors:
+//
+// - -EOPNOTSUPP: the message has control data, so `control_length` is not zero.
+// - -EFAULT: a part, or all of them, is a null pointer.
+// `parts` points to `count` parts, each to its bytes, `address` to `address_length` bytes.
+int64_t takt_send_parts(int fd,
+                        const void *parts,
+                        size_t count,
+                        size_t control_length,
+                        int flags,
+                        const void *address,
+                        uint32_t address_length);
+
+// A descriptor for poll(2) or epoll(7) with POLLIN: it is readable until a send fails with EAGAIN, and
 // again when there is room for that message. POLLOUT of the socket itself tells nothing of the room in
-// the broker. takt_send may still answer -EAGAIN, if another thread takes the room first: poll again.
+// the broker. A send may still fail with EAGAIN, if another thread takes the room first: poll again.
 //
 // Each call answers the same one. Do not read from it, and do not close it: takt_deadline with zero
 // does. A negative value is an errno: -EINVAL for a descriptor without a deadline, -EMFILE if the
@@ -1199,3 +1219,83 @@ takt_status takt_deadline_counts(int fd, takt_sent *into);
 #endif  // __cplusplus
 
 #endif  /* TAKT_H */
+
+/* Plain sends by the deadline, for a file that defines TAKT_DEADLINE_SENDS before it includes this header.
+ *
+ * In the rest of the file send, sendto, sendmsg and, in C, write are macros. For a socket that takt_deadline
+ * was called for they go by its deadline. For all other descriptors they are the calls of the system.
+ *
+ * They answer as those do: the bytes that were taken, or -1 and errno. On a socket with a deadline:
+ *
+ * - SIGPIPE is never raised, with MSG_NOSIGNAL and without it.
+ * - Other flags than MSG_DONTWAIT and MSG_NOSIGNAL are refused with EINVAL, control data with EOPNOTSUPP.
+ * - A datagram of more than 65,536 bytes is refused with EMSGSIZE. Of a longer stream a part is taken.
+ * - A send that waits for room ends neither by a signal (EINTR) nor by SO_SNDTIMEO.
+ *
+ * They take a lock. Call (write)(fd, ...), which is no macro, in a handler of signals and in a child of fork.
+ * Include this header last: a function that is declared after it must not have one of the names. */
+#if defined(TAKT_DEADLINE_SENDS) && !defined(TAKT_DEADLINE_SENDS_H)
+#define TAKT_DEADLINE_SENDS_H
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+static inline ssize_t takt_deadline_result(int64_t answer) {
+  if (answer < 0) {
+    errno = (int)-answer;
+    return -1;
+  }
+  return (ssize_t)answer;
+}
+
+/* What takt_send_parts answers to a message of one part. */
+static inline int64_t takt_deadline_part(int fd, const void *bytes, size_t length, int flags, const void *address,
+                                         socklen_t address_length) {
+  /* As struct iovec, but its bytes are const. */
+  const struct {
+    const void *bytes;
+    size_t length;
+  } part = {bytes, length};
+
+  return takt_send_parts(fd, &part, 1, 0, flags, address, address_length);
+}
+
+static inline ssize_t takt_deadline_send(int fd, const void *bytes, size_t length, int flags) {
+  int64_t answer = takt_deadline_part(fd, bytes, length, flags, NULL, 0);
+
+  return answer == INT64_MIN ? (send)(fd, bytes, length, flags) : takt_deadline_result(answer);
+}
+
+static inline ssize_t takt_deadline_sendto(int fd, const void *bytes, size_t length, int flags,
+                                           const struct sockaddr *address, socklen_t address_length) {
+  int64_t answer = takt_deadline_part(fd, bytes, length, flags, address, address_length);
+
+  return answer == INT64_MIN ? (sendto)(fd, bytes, length, flags, address, address_length)
+                             : takt_deadline_result(answer);
+}
+
+static inline ssize_t takt_deadline_sendmsg(int fd, const struct msghdr *message, int flags) {
+  const void *address = message->msg_namelen > 0 ? message->msg_name : NULL;
+  int64_t answer = takt_send_parts(fd, message->msg_iov, message->msg_iovlen, message->msg_controllen, flags,
+                                   address, message->msg_namelen);
+
+  return answer == INT64_MIN ? (sendmsg)(fd, message, flags) : takt_deadline_result(answer);
+}
+
+#define send(...) takt_deadline_send(__VA_ARGS__)
+#define sendto(...) takt_deadline_sendto(__VA_ARGS__)
+#define sendmsg(...) takt_deadline_sendmsg(__VA_ARGS__)
+
+#ifndef __cplusplus
+static inline ssize_t takt_deadline_write(int fd, const void *bytes, size_t length) {
+  int64_t answer = takt_deadline_part(fd, bytes, length, 0, NULL, 0);
+
+  return answer == INT64_MIN ? (write)(fd, bytes, length) : takt_deadline_result(answer);
+}
+
+#define write(...) takt_deadline_write(__VA_ARGS__)
+#endif
+
+#endif  /* TAKT_DEADLINE_SENDS */

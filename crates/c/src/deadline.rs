@@ -7,6 +7,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use takt_dispatch::deadline::wire::MESSAGE_MAX;
 use takt_dispatch::deadline::{DEFAULT_PATH, DeadlineSender, DeadlineSocket, Route, SendError};
 use takt_linux::{PiMutex, outgoing};
 use takt_model::Span;
@@ -57,12 +58,15 @@ fn socket_of(descriptor: c_int) -> Option<Arc<DeadlineSocket>> {
 }
 
 /// Gives the messages of a UDP socket, or of a connected TCP socket, a deadline: `ns` after they are
-/// sent. Send them by takt_send or takt_sendto. May be called again before any of them. Zero ends
-/// that: the call waits for what the broker still has, for a second at most. Then send(2) works as
-/// before.
+/// sent. May be called again before any of them. Zero ends that: the call waits for what the broker
+/// still has, for a second at most. Then all calls of the system work on the socket as before.
+///
+/// A file that defines TAKT_DEADLINE_SENDS before it includes this header sends them by send(2),
+/// sendto(2), sendmsg(2) and, in C, write(2): see the end of this header. Other files call takt_send
+/// or takt_sendto.
 ///
 /// TAKT_STATUS_FULL: bytes of a stream still wait after that second, because its peer takes none.
-/// They leave when it does. Call this again with zero, and do not call send(2) before that.
+/// They leave when it does. Call this again with zero, and do not send before that.
 ///
 /// The broker (`takt net broker`) sends the messages of all programs in the order of their
 /// deadlines. It is looked for at /run/takt-broker, or where the environment variable TAKT_BROKER
@@ -130,9 +134,11 @@ fn sender() -> Result<DeadlineSender, CallError> {
 
 /// errno values of Linux.
 const EAGAIN: i64 = 11;
+const EFAULT: i64 = 14;
 const EINVAL: i64 = 22;
 const EMFILE: c_int = 24;
 const EMSGSIZE: i64 = 90;
+const EOPNOTSUPP: i64 = 95;
 /// Not to wait for room (MSG_DONTWAIT).
 const DONTWAIT: c_int = 0x40;
 /// No SIGPIPE (MSG_NOSIGNAL): there never is one.
@@ -180,6 +186,68 @@ pub unsafe extern "C" fn takt_sendto(
     }
 }
 
+/// Sends one message of `count` parts, each a `struct iovec`, to an address or, if that is a null pointer,
+/// to the connected peer. The macros of TAKT_DEADLINE_SENDS at the end of this header call it.
+///
+/// Returns INT64_MIN, and sends nothing, if the descriptor has no deadline. Otherwise it returns what
+/// takt_sendto does, with two more errors:
+///
+/// - -EOPNOTSUPP: the message has control data, so `control_length` is not zero.
+/// - -EFAULT: a part, or all of them, is a null pointer.
+///
+/// # Safety
+/// `parts` points to `count` parts, each to its bytes, `address` to `address_length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn takt_send_parts(
+    fd: c_int,
+    parts: *const core::ffi::c_void,
+    count: usize,
+    control_length: usize,
+    flags: c_int,
+    address: *const core::ffi::c_void,
+    address_length: u32,
+) -> i64 {
+    let Some(socket) = socket_of(fd) else { return i64::MIN };
+    if control_length > 0 {
+        return -EOPNOTSUPP;
+    }
+    let mut to = None;
+    if !address.is_null() {
+        // SAFETY: by this function's condition, and it is not null.
+        to = address_of(unsafe { std::slice::from_raw_parts(address.cast::<u8>(), address_length as usize) });
+        if to.is_none() {
+            return -EINVAL;
+        }
+    }
+    if parts.is_null() && count > 0 {
+        return -EFAULT;
+    }
+    // SAFETY: by this function's condition, and it is not null unless there are none.
+    let parts: &[Part] = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(parts.cast(), count) } };
+    let mut gathered = Vec::new();
+    for part in parts {
+        // One byte above the limit is enough to know that a datagram is too long.
+        let length = part.length.min((MESSAGE_MAX + 1).saturating_sub(gathered.len()));
+        if part.bytes.is_null() && length > 0 {
+            return -EFAULT;
+        }
+        // SAFETY: by this function's condition, and it is not null unless it is empty.
+        let bytes: &[u8] = if length == 0 { &[] } else { unsafe { std::slice::from_raw_parts(part.bytes, length) } };
+        if count == 1 {
+            return send_on(&socket, bytes, flags, to);
+        }
+        gathered.extend_from_slice(bytes);
+    }
+    send_on(&socket, &gathered, flags, to)
+}
+
+/// A part of a message, as `struct iovec` has it.
+#[repr(C)]
+struct Part {
+    bytes: *const u8,
+    length: usize,
+}
+
 /// Reads a socket address of C.
 fn address_of(bytes: &[u8]) -> Option<SocketAddr> {
     const INET: u16 = 2;
@@ -203,12 +271,20 @@ fn address_of(bytes: &[u8]) -> Option<SocketAddr> {
 /// # Safety
 /// `bytes` is null or points to `length` bytes.
 unsafe fn send(fd: c_int, bytes: *const u8, length: usize, flags: c_int, to: Option<SocketAddr>) -> i64 {
-    if flags & !(DONTWAIT | NOSIGNAL) != 0 || bytes.is_null() && length > 0 {
+    if bytes.is_null() && length > 0 {
         return -EINVAL;
     }
     let Some(socket) = socket_of(fd) else { return -EINVAL };
     // SAFETY: by this function's condition, and it is not null unless it is empty.
     let bytes = if length == 0 { &[] } else { unsafe { std::slice::from_raw_parts(bytes, length) } };
+    send_on(&socket, bytes, flags, to)
+}
+
+/// Sends a message, or answers a negative errno.
+fn send_on(socket: &DeadlineSocket, bytes: &[u8], flags: c_int, to: Option<SocketAddr>) -> i64 {
+    if flags & !(DONTWAIT | NOSIGNAL) != 0 {
+        return -EINVAL;
+    }
     let sent = match to {
         _ if flags & DONTWAIT != 0 => socket.try_send(bytes, to),
         Some(to) => socket.send_to(bytes, to),
@@ -222,9 +298,9 @@ unsafe fn send(fd: c_int, bytes: *const u8, length: usize, flags: c_int, to: Opt
     }
 }
 
-/// A descriptor for poll(2) or epoll(7) with POLLIN: it is readable until takt_send answers -EAGAIN, and
+/// A descriptor for poll(2) or epoll(7) with POLLIN: it is readable until a send fails with EAGAIN, and
 /// again when there is room for that message. POLLOUT of the socket itself tells nothing of the room in
-/// the broker. takt_send may still answer -EAGAIN, if another thread takes the room first: poll again.
+/// the broker. A send may still fail with EAGAIN, if another thread takes the room first: poll again.
 ///
 /// Each call answers the same one. Do not read from it, and do not close it: takt_deadline with zero
 /// does. A negative value is an errno: -EINVAL for a descriptor without a deadline, -EMFILE if the

@@ -12,7 +12,7 @@ use takt_linux::process::KillOnDrop;
 use takt_log::Reader;
 use takt_log::stats::{Collector, Stats};
 use takt_net::LateRule;
-use takt_run::broker::{Broker, BrokerSpec};
+use takt_run::broker::{Broker, BrokerSpec, BrokerStats};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -181,17 +181,22 @@ a pipe: descriptor 1: the descriptor is no UDP or TCP socket; give one of AF_INE
     }
 }
 
-#[test]
-fn messages_with_deadlines_go_through_a_broker() {
+/// The outputs of an example with a broker, and what that counted.
+fn said_with_broker(name: &str) -> (Vec<String>, BrokerStats) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("broker");
     let mut broker = Broker::bind(BrokerSpec { late: LateRule::Send, ..BrokerSpec::new(&path) }).unwrap();
     let ends = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&ends);
     let served = std::thread::spawn(move || broker.serve(&mut |_| asked.load(Ordering::Acquire)));
-    let said = said_with("deadline", &[&path]);
+    let said = said_with(name, &[&path]);
     ends.store(true, Ordering::Release);
-    let stats = served.join().unwrap();
+    (said, served.join().unwrap())
+}
+
+#[test]
+fn messages_with_deadlines_go_through_a_broker() {
+    let (said, stats) = said_with_broker("deadline");
     for said in &said {
         assert_eq!(
             said,
@@ -203,6 +208,19 @@ a pipe: descriptor 1: the descriptor is no UDP or TCP socket; give one of AF_INE
         );
     }
     assert_eq!((stats.clients, stats.malformed), (said.len() as u64, 0));
+}
+
+#[test]
+fn plain_sends_go_by_the_deadline_in_a_file_that_asks_for_it() {
+    let (with_broker, stats) = said_with_broker("sends");
+    assert_eq!((stats.clients, stats.malformed), (with_broker.len() as u64, 0));
+    let counts =
+        [(with_broker, "6 through a broker, 0 straight"), (said_in_both("sends"), "0 through a broker, 6 straight")];
+    for (said, counts) in counts {
+        for said in said {
+            assert_eq!(said, format!("6 messages came: {counts}\neach call answered as it should\n"));
+        }
+    }
 }
 
 /// The environment variable with the path of [`broker_process`].
