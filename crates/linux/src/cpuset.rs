@@ -307,7 +307,7 @@ fn undo_v1(state: &State, load_balance: &str) -> Result<(), CpusetError> {
         }
     };
     for folder in state.created.iter().filter(|folder| folder.exists()) {
-        note(evacuate(folder, &state.root));
+        note(evacuate(|| read(&folder.join("tasks")), |tid| write(&state.root.join("tasks"), tid, "")));
     }
     let balance = state.root.join(LOAD_BALANCE);
     if read(&balance).is_ok_and(|now| now.trim() != load_balance) {
@@ -323,13 +323,26 @@ fn undo_v1(state: &State, load_balance: &str) -> Result<(), CpusetError> {
     first
 }
 
-/// Threads that are still there go to the root set.
-fn evacuate(folder: &Path, root: &Path) -> Result<(), CpusetError> {
-    for tid in read(&folder.join("tasks"))?.split_ascii_whitespace() {
-        match write(&root.join("tasks"), tid, "") {
-            // It ended in between.
-            Err(_) if !Path::new("/proc").join(tid).exists() => {}
-            other => other?,
+/// How often is looked for threads of a set that is to go.
+const EVACUATIONS_MAX: u32 = 100;
+
+/// Moves all threads of a set to the root set. A thread may fork before it is moved, so this looks
+/// again until none is left.
+fn evacuate(
+    threads: impl Fn() -> Result<String, CpusetError>,
+    to_root: impl Fn(&str) -> Result<(), CpusetError>,
+) -> Result<(), CpusetError> {
+    for _ in 0..EVACUATIONS_MAX {
+        let left = threads()?;
+        if left.trim().is_empty() {
+            break;
+        }
+        for tid in left.split_ascii_whitespace() {
+            match to_root(tid) {
+                // It ended in between.
+                Err(_) if !Path::new("/proc").join(tid).exists() => {}
+                other => other?,
+            }
         }
     }
     Ok(())
@@ -392,10 +405,26 @@ pub(crate) fn is_divided() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::RefCell;
 
     #[test]
     fn the_other_cpus_are_those_of_no_group() {
         assert_eq!(rest_of(&[0, 1, 2, 3], &[vec![1], vec![3]]), [0, 2]);
         assert!(rest_of(&[0, 1], &[vec![0], vec![1]]).is_empty());
+    }
+
+    #[test]
+    fn children_of_threads_that_were_not_moved_yet_are_moved_too() {
+        let there = RefCell::new(vec![1]);
+        let list = || Ok(there.borrow().iter().map(|tid| format!("{tid}\n")).collect());
+        let to_root = |moved: &str| {
+            let mut there = there.borrow_mut();
+            let tid: u32 = moved.parse().unwrap();
+            // The first ones fork just before.
+            there.extend((tid < 8).then_some(2 * tid));
+            there.retain(|other| *other != tid);
+            Ok(())
+        };
+        assert_eq!((evacuate(list, to_root).ok(), there.into_inner()), (Some(()), Vec::new()));
     }
 }

@@ -107,7 +107,7 @@ pub(crate) fn undo(tree: &dyn Tree, root: &Path, created: &[PathBuf], enabled: b
         }
     };
     for folder in created.iter().filter(|folder| tree.exists(folder)) {
-        note(evacuate(tree, folder, root));
+        note(super::evacuate(|| tree.read(&folder.join(THREADS)), |tid| tree.write(&root.join(THREADS), tid)));
         let partition = folder.join(PARTITION);
         // Its CPUs go back before it goes; a cgroup that never got so far has no such word.
         if tree.read(&partition).is_ok_and(|now| now.trim() != "member") {
@@ -120,17 +120,6 @@ pub(crate) fn undo(tree: &dyn Tree, root: &Path, created: &[PathBuf], enabled: b
         let _ = tree.write(&root.join(CONTROL), "-cpuset");
     }
     first
-}
-
-fn evacuate(tree: &dyn Tree, folder: &Path, root: &Path) -> Result<(), CpusetError> {
-    for tid in tree.read(&folder.join(THREADS))?.split_ascii_whitespace() {
-        match tree.write(&root.join(THREADS), tid) {
-            // It ended in between.
-            Err(_) if !Path::new("/proc").join(tid).exists() => {}
-            other => other?,
-        }
-    }
-    Ok(())
 }
 
 /// Moves process `pid` back to its former cgroup. If that no longer exists, the process stays in
