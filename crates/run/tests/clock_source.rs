@@ -1,5 +1,5 @@
-//! Reports of chronyd and ptp4l, which run without touching a clock, and of a written memory of
-//! clock-bound. Their claims in the time-difference table.
+//! Reports of chronyd, ptp4l and clock-bound, which run without touching a clock, and of a written
+//! memory of clock-bound. Their claims in the time-difference table.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,7 +12,7 @@ use takt_linux::clock::{monotonic_ns, pause};
 use takt_linux::net::{Cable, End};
 use takt_linux::process;
 use takt_model::{Span, Time};
-use takt_net::source::{ClockReport, SourceKind, Timescale, Unsynchronised};
+use takt_net::source::{ClockReport, SourceKind, Timescale, Unsynchronised, clock_bound};
 use takt_run::clock_source::{ClockSources, SourcePaths};
 use takt_run::time_sync::{TimeSync, TimeSyncSpec};
 
@@ -84,8 +84,8 @@ fn report(paths: &SourcePaths, source: SourceKind, wanted: impl Fn(&ClockReport)
     panic!("the last report of {source} was {last:?}");
 }
 
-/// Neither touches a clock: -x.
-fn chronyd(folder: &Folder, name: &str, lines: &str) -> Option<Daemon> {
+/// It touches no clock: -x.
+fn chronyd(mut command: Command, folder: &Folder, name: &str, lines: &str) -> Option<Daemon> {
     let socket = folder.at(&format!("{name}.sock"));
     let more = format!(
         "cmdport 0\nbindcmdaddress {}\npidfile {}\n{lines}\n",
@@ -93,7 +93,6 @@ fn chronyd(folder: &Folder, name: &str, lines: &str) -> Option<Daemon> {
         folder.at(&format!("{name}.pid")).display()
     );
     let file = folder.write(&format!("{name}.conf"), &more);
-    let mut command = Command::new("chronyd");
     command.args(["-d", "-x", "-U", "-u", "root", "-t", "600", "-f"]).arg(file);
     Daemon::start(command)
 }
@@ -108,9 +107,9 @@ fn chronyd_says_how_exact_it_is() {
     let address = Ipv4Addr::from(0x7F00_0000 | (std::process::id() & 0x00FF_FFFF));
     let port = 11_123;
     let served = format!("local stratum 8\nport {port}\nbindaddress {address}\nallow 127.0.0.0/8");
-    let Some(_server) = chronyd(&folder, "server", &served) else { return };
+    let Some(_server) = chronyd(Command::new("chronyd"), &folder, "server", &served) else { return };
     let asks = format!("port 0\nserver {address} port {port} iburst minpoll -4 maxpoll -4");
-    let Some(_client) = chronyd(&folder, "client", &asks) else { return };
+    let Some(_client) = chronyd(Command::new("chronyd"), &folder, "client", &asks) else { return };
     let paths = |name: &str| SourcePaths { chrony: folder.at(name), ..nowhere(&folder) };
     let is_own = |report: &ClockReport| report.state == Err(Unsynchronised::OwnClock);
     let _ = report(&paths("server.sock"), SourceKind::Chrony, is_own);
@@ -121,6 +120,77 @@ fn chronyd_says_how_exact_it_is() {
     assert!(!bound.error.is_zero(), "{bound:?}");
     let left: Vec<_> = fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("takt")), "{left:?}");
+}
+
+/// `program` sees the folder as /var/run, for clock-bound has no options for its paths.
+fn below(folder: &Folder, program: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["1800", "unshare", "-m", "sh", "-c", "mount -n --bind \"$0\" /var/run && exec \"$@\""]);
+    command.arg(&folder.0).arg(program);
+    command
+}
+
+#[test]
+fn clock_bound_follows_chronyd() {
+    // Version 3 would correct the clock.
+    match Command::new("clockbound").arg("--version").output() {
+        Ok(output) if output.stdout.starts_with(b"clockbound 2.") => {}
+        Ok(_) => return println!("skipped: this clockbound is not of version 2"),
+        Err(error) => return println!("skipped: clockbound: {error}"),
+    }
+    let folder = Folder::new("clock-bound");
+    let trial = below(&folder, "true").output().unwrap();
+    if !trial.status.success() {
+        return println!("skipped: {}", String::from_utf8_lossy(&trial.stderr).trim());
+    }
+    fs::create_dir(folder.at("chrony")).unwrap();
+    fs::set_permissions(folder.at("chrony"), fs::Permissions::from_mode(0o770)).unwrap();
+    let address = Ipv4Addr::from(0x7F00_0000 | (std::process::id() & 0x00FF_FFFF));
+    // Not the port of the other server in this process.
+    let port = 11_124;
+    let served = format!("local stratum 8\nport {port}\nbindaddress {address}\nallow 127.0.0.0/8");
+    let Some(_server) = chronyd(Command::new("chronyd"), &folder, "server", &served) else { return };
+    // clock-bound says that the clock runs free after eight intervals without an update, in whole
+    // seconds. So they must not be short.
+    let asks = format!("port 0\nserver {address} port {port} iburst minpoll 0 maxpoll 0\nmaxclockerror 50");
+    let client = chronyd(below(&folder, "chronyd"), &folder, "chrony/chronyd", &asks);
+    let start = || {
+        let mut command = below(&folder, "clockbound");
+        command.args(["--max-drift-rate", "50", "--disable-clock-disruption-support"]);
+        Daemon::start(command)
+    };
+    let daemon = start();
+    let paths = SourcePaths {
+        clock_bound: vec![folder.at("clockbound/shm0")],
+        chrony: folder.at("chrony/chronyd.sock"),
+        ..nowhere(&folder)
+    };
+    let bound = |source| report(&paths, source, |report| report.state.is_ok()).state.unwrap();
+    // chronyd's bound grows until it measures again. In most turns clock-bound's lies between two.
+    let agreed = (0..600).find_map(|_| {
+        pause(Span::from_ms(50));
+        let before = bound(SourceKind::Chrony).error;
+        let between = bound(SourceKind::ClockBound);
+        let after = bound(SourceKind::Chrony).error;
+        (before <= between.error_at(now())? && between.error <= after).then_some(between)
+    });
+    let agreed = agreed.expect("clock-bound and chronyd agree");
+    assert_eq!((agreed.timescale, agreed.growth_ppb), (Timescale::Utc, 50_000));
+    drop(daemon);
+    // Nobody renews the bound. There is none if the daemon ended while it wrote.
+    let memory = || clock_bound::report(&fs::read(folder.at("clockbound/shm0")).unwrap());
+    let last = memory();
+    pause(Span::from_ms(300));
+    assert_eq!(memory(), last);
+    if let Some((last, bound)) = last.and_then(|last| Some((last, last.state.ok()?))) {
+        let late = bound.until.saturating_add(Span::from_ns(1));
+        assert_eq!(last.at(late).state, Err(Unsynchronised::Expired));
+    }
+    let _daemon = start();
+    let is_newer = |report: &ClockReport| report.state.is_ok_and(|bound| bound.at > agreed.at);
+    let _ = report(&paths, SourceKind::ClockBound, is_newer);
+    drop(client);
+    let _ = report(&paths, SourceKind::ClockBound, |report| report.state == Err(Unsynchronised::NoSource));
 }
 
 /// The domain of both clocks.
