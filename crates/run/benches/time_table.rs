@@ -1,11 +1,12 @@
 //! How exact the time-difference table is.
 //!
-//! `cargo bench -p takt-run --bench time_table -- [--seconds N]`
+//! `cargo bench -p takt-run --bench time_table -- [--seconds N] [--clock-bound FILE]`
 //!
 //! Two nodes of this machine exchange over the loopback device. The peer's clock is shifted by an
 //! hour and runs 50 ppm fast, so the true difference is known. Beside it runs a client that stamps
 //! arrivals after its receive, and believes the middle of each exchange, as simple clients of NTP do.
-//! If clock-bound runs here, its interval is shown too: twice its bound for CLOCK_REALTIME.
+//! If clock-bound runs here, its interval is shown too: twice its bound for CLOCK_REALTIME. FILE is
+//! its shared memory, if that is elsewhere.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -27,7 +28,8 @@ fn now() -> Time {
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
-    let seconds = args.iter().position(|arg| arg == "--seconds").and_then(|at| args.get(at + 1)?.parse().ok());
+    let value = |name: &str| args.get(args.iter().position(|arg| arg == name)? + 1);
+    let seconds = value("--seconds").and_then(|seconds| seconds.parse().ok());
     let turns = seconds.unwrap_or(10_u64) * 100;
     let clock = Clock::new(Span::from_s(3600), 50_000).expect("a clock");
     let start = now();
@@ -56,7 +58,10 @@ fn main() {
     let (mut errors, mut widths, mut simple_errors, mut outside) = (Vec::new(), Vec::new(), Vec::new(), 0);
     // Of clock-bound only.
     let none = PathBuf::new();
-    let paths = SourcePaths { chrony: none, chrony_port: None, ptp4l: Vec::new(), ..SourcePaths::default() };
+    let mut paths = SourcePaths { chrony: none, chrony_port: None, ptp4l: Vec::new(), ..SourcePaths::default() };
+    if let Some(file) = value("--clock-bound") {
+        paths.clock_bound = vec![PathBuf::from(file)];
+    }
     let (mut clock_bound, mut clock_bound_widths) = (ClockSources::new(paths), Vec::new());
     for _ in 0..turns {
         own.run_until(now().saturating_add(Span::from_ms(10)));
