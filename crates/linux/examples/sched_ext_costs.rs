@@ -1,8 +1,8 @@
 //! Costs of takt's sched_ext scheduler, beside a FIFO scheduler and the kernel's fair class.
 //!
 //! It also measures how long the machine has no scheduler while another takes over. It counts two servers' budgets:
-//! while the scheduler of one is replaced, and while the thread of the other has children. It is for a guest of the lab with one CPU, where
-//! an instruction takes 1 ns (.ci/lab-sched-ext-costs).
+//! while the scheduler of one is replaced, and while the thread of the other has children. It is for a guest of the
+//! lab with one CPU, where an instruction takes 1 ns (.ci/lab-sched-ext-costs).
 //! With an argument it also measures the scheduler that this program loads. The answer is JSON.
 
 use std::ffi::OsStr;
