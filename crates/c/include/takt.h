@@ -1268,11 +1268,12 @@ static inline ssize_t takt_deadline_send(int fd, const void *bytes, size_t lengt
   return answer == INT64_MIN ? (send)(fd, bytes, length, flags) : takt_deadline_result(answer);
 }
 
-static inline ssize_t takt_deadline_sendto(int fd, const void *bytes, size_t length, int flags,
-                                           const struct sockaddr *address, socklen_t address_length) {
+/* In C, _GNU_SOURCE lets sendto take each kind of address without a cast. */
+static inline ssize_t takt_deadline_sendto(int fd, const void *bytes, size_t length, int flags, const void *address,
+                                           socklen_t address_length) {
   int64_t answer = takt_deadline_part(fd, bytes, length, flags, address, address_length);
 
-  return answer == INT64_MIN ? (sendto)(fd, bytes, length, flags, address, address_length)
+  return answer == INT64_MIN ? (sendto)(fd, bytes, length, flags, (const struct sockaddr *)address, address_length)
                              : takt_deadline_result(answer);
 }
 

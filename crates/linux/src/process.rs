@@ -69,7 +69,7 @@ pub(crate) fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
-/// Whether the thread of this /proc/PID/stat has not ended, or has somebody to wait for it.
+/// Whether the thread of this /proc/PID/stat has not ended. A zombie has.
 pub(crate) fn has_not_ended(stat: &str) -> bool {
     !matches!(state(stat), Some('Z' | 'X') | None)
 }

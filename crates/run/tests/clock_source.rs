@@ -125,7 +125,15 @@ fn chronyd_says_how_exact_it_is() {
 /// `program` sees the folder as /var/run, for clock-bound has no options for its paths.
 fn below(folder: &Folder, program: &str) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["1800", "unshare", "-m", "sh", "-c", "mount -n --bind \"$0\" /var/run && exec \"$@\""]);
+    command.args([
+        "--foreground",
+        "600",
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        "mount -n --bind \"$0\" /var/run && exec \"$@\"",
+    ]);
     command.arg(&folder.0).arg(program);
     command
 }

@@ -1,7 +1,7 @@
 //! Components under SCHED_DEADLINE, of which one spins and forks: it takes nothing from the others.
 //!
 //! Each thread wants the CPU all the time, and counts the CPU time that the kernel gave it. A run
-//! takes 1.5 s. Nothing here asserts a wall-clock time.
+//! takes 2.5 s. Nothing here asserts a wall-clock time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Command, Stdio};
@@ -19,11 +19,11 @@ use takt_run::{RunOptions, ServerBackEnd, Trace, prepare};
 /// Name, period and budget in ms. They use 81 % of a CPU.
 const SERVERS: [(&str, u64, u64); 3] = [("a", 40, 12), ("b", 50, 13), ("c", 60, 15)];
 const CHILDREN: usize = 6;
-/// A child ends by itself, even if this process is killed.
-const SPIN: &str = "ulimit -t 60; while :; do :; done";
-const DURATION: Span = Span::from_ms(1500);
+/// A child ends by itself, even if this process is killed: a run lasts less than this CPU time.
+const SPIN: &str = "ulimit -t 5; while :; do :; done";
+const DURATION: Span = Span::from_ms(2500);
 /// The threads count until here.
-const END: Time = Time::from_ns(1_450_000_000);
+const END: Time = Time::from_ns(2_450_000_000);
 /// A shorter account proves nothing.
 const ACCOUNT_LEAST: Span = Span::from_ms(800);
 /// A thread that spins reads its clock more often. Longer steps are the machine's.
@@ -172,7 +172,7 @@ fn try_run(forking: usize, is_reserved: bool) -> Option<(Arc<Forks>, Span)> {
 fn a_component_that_spins_and_forks_takes_nothing_from_others_under_sched_deadline() {
     let grain = takt_linux::machine().tick.unwrap_or(ms(10));
     for forking in 0..SERVERS.len() {
-        let mut got_theirs = false;
+        let mut verdict = None;
         for _ in 0..ATTEMPTS {
             let Some((forks, steal)) = try_run(forking, true) else { return };
             // No thread gets more than its budgets, and up to a tick until the last one ends.
@@ -182,14 +182,18 @@ fn a_component_that_spins_and_forks_takes_nothing_from_others_under_sched_deadli
                 let most = budgets.saturating_add(grain).saturating_add(account.held).saturating_add(steal);
                 assert!(account.used <= most, "{forking} forks, {name} had {account:?} of {most}");
             }
-            got_theirs = forks.others_got_theirs(forking) == Some(true);
-            if got_theirs {
+            verdict = forks.others_got_theirs(forking).or(verdict);
+            if verdict == Some(true) {
                 break;
             }
         }
+        let Some(got_theirs) = verdict else { return println!("skipped: this machine forks too slowly") };
         assert!(got_theirs, "{forking} forks, and in no run the others got their budgets");
     }
     // Without reservations the same children take from others.
-    let mut took = (0..ATTEMPTS).filter_map(|_| try_run(0, false)?.0.others_got_theirs(0));
-    assert!(took.any(|got_theirs| !got_theirs), "the children take nothing, so these runs show nothing");
+    let mut accounts = (0..ATTEMPTS).filter_map(|_| try_run(0, false)?.0.others_got_theirs(0)).peekable();
+    if accounts.peek().is_none() {
+        return println!("skipped: this machine forks too slowly");
+    }
+    assert!(accounts.any(|got_theirs| !got_theirs), "the children take nothing, so these runs show nothing");
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 | two words that mark the memory |
 //! | 8, 12, 14 | its size; version; generation, odd while it is written |
-//! | 16, 32 | two times of CLOCK_MONOTONIC_COARSE: when the bound held, and when it expires |
+//! | 16, 32 | two times of the monotonic clock: when the bound held, and when it expires |
 //! | 48 | the bound, in nanoseconds |
 //! | 56, 64 | version 1: growth in parts per billion; status |
 //! | 56, 64, 68 | version 2: a marker of disruptions; growth and status, as in version 1 |

@@ -292,16 +292,19 @@ fn used_ppm(system: &System, id: ComponentId, cpus: &CpuSet, load: u64) -> (u64,
 /// million, rounded up.
 fn shares_ppm(system: &System, id: ComponentId, component: &Component, cpus: &CpuSet) -> Vec<u64> {
     let switches = || system.switches.iter().filter(|switch| switch.component == id);
-    // Any budget of it with any period of it.
-    let budgets = switches().filter_map(|switch| switch.budget);
-    let budget = budgets.fold(component.budget.given().unwrap_or_default(), Span::max);
-    let periods = switches().filter_map(|switch| switch.period);
-    let period = periods.fold(component.period.given().unwrap_or_default(), Span::min).max(Span::from_ns(1));
+    let budgets = || component.budget.given().into_iter().chain(switches().filter_map(|switch| switch.budget));
+    let periods = component.period.given().into_iter().chain(switches().filter_map(|switch| switch.period));
+    let mut most = vec![0; component.cpus as usize];
+    // Any budget of it with any period of it. How they are divided depends on both.
+    for (period, budget) in periods.flat_map(|period| budgets().map(move |budget| (period, budget))) {
+        for (most, share) in most.iter_mut().zip(component.shares(period, budget)) {
+            let ppm = (u128::from(share.as_ns()) * 1_000_000).div_ceil(u128::from(period.as_ns()).max(1));
+            *most = u64::try_from(ppm).unwrap_or(u64::MAX).min(1_000_000).max(*most);
+        }
+    }
     // On a global node servers name no CPUs.
     let is_here = |number: usize| component.server_cpus.get(number).is_none_or(|cpu| cpus.contains(*cpu));
-    let ppm = |budget: Span| (u128::from(budget.as_ns()) * 1_000_000).div_ceil(u128::from(period.as_ns()));
-    let shares = component.shares(period, budget).into_iter().enumerate().filter(|(number, _)| is_here(*number));
-    shares.map(|(_, budget)| u64::try_from(ppm(budget)).unwrap_or(u64::MAX).min(1_000_000)).collect()
+    most.into_iter().enumerate().filter(|(number, _)| is_here(*number)).map(|(_, most)| most).collect()
 }
 
 impl Managed {

@@ -429,3 +429,18 @@ fn each_cpu_of_a_component_has_room_for_its_own_server() {
         assert_eq!(refused.exit_code(), 3);
     }
 }
+
+/// Before its mode a component has 8 and 4 ms of 16 ms on its two CPUs, then 6.5 ms on each.
+#[test]
+fn the_larger_share_counts_of_all_divisions_of_a_budget() {
+    let text = "takt = 1\n[[node]]\nname = \"n\"\ncpus = 2\nplacement = \"partitioned\"\nstrategy = \"rm\"\n\
+                [[component]]\nname = \"wide\"\nserver = \"ptps\"\ncpus = 2\nperiod = \"16ms\"\nbudget = \"12ms\"\n\
+                strategy = \"edf\"\n[[task]]\nname = \"t\"\ncomponent = \"wide\"\nperiod = \"16ms\"\nwcet = \"1ms\"\n";
+    let mut system = file::parse(text, "test.toml").unwrap();
+    system.components[0].quantum = Some(Span::from_ms(4));
+    let budget = Some(Span::from_ms(13));
+    let mode = ServerSwitch { component: ComponentId(0), at: Time::ZERO, server: None, period: None, budget };
+    system.switches.push(mode);
+    let shares = super::shares_ppm(&system, ComponentId(0), &system.components[0], &CpuSet::first(2));
+    assert_eq!(shares, [500_000, 406_250]);
+}
