@@ -1229,11 +1229,11 @@ takt_status takt_deadline_counts(int fd, takt_sent *into);
  *
  * - SIGPIPE is never raised, with MSG_NOSIGNAL and without it.
  * - Other flags than MSG_DONTWAIT and MSG_NOSIGNAL are refused with EINVAL, control data with EOPNOTSUPP.
- * - A datagram of more than 65,536 bytes is refused with EMSGSIZE. Of a longer stream a part is taken.
+ * - A datagram of more than 65,536 bytes is refused with EMSGSIZE. A longer send on a stream takes only a part.
  * - A send that waits for room ends neither by a signal (EINTR) nor by SO_SNDTIMEO.
  *
  * They take a lock. Call (write)(fd, ...), which is no macro, in a handler of signals and in a child of fork.
- * Include this header last: a function that is declared after it must not have one of the names. */
+ * Include this header last. No function with one of these names may be declared after it. */
 #if defined(TAKT_DEADLINE_SENDS) && !defined(TAKT_DEADLINE_SENDS_H)
 #define TAKT_DEADLINE_SENDS_H
 

@@ -1,4 +1,4 @@
-//! What the scripts of guests share that put an interrupt thread into a reservation.
+//! Shared by the scripts of guests: they put an interrupt thread into a reservation.
 
 /// The kernel's share for ordinary threads is taken back, so that 95 % can be reserved.
 ///

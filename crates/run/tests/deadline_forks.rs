@@ -1,4 +1,4 @@
-//! Components under SCHED_DEADLINE, of which one spins and forks: it takes nothing from the others.
+//! Components under SCHED_DEADLINE. One spins and forks, and takes nothing from the others.
 //!
 //! Each thread wants the CPU all the time, and counts the CPU time that the kernel gave it. A run
 //! takes 2.5 s. Nothing here asserts a wall-clock time.
@@ -31,7 +31,7 @@ const STEP: Span = Span::from_us(200);
 /// The machine may disturb a run.
 const ATTEMPTS: usize = 10;
 
-/// What a thread got.
+/// CPU time of a thread.
 #[derive(Clone, Copy, Debug)]
 struct Account {
     lasted: Span,
@@ -40,7 +40,7 @@ struct Account {
     held: Span,
 }
 
-/// What the threads of a run share.
+/// State that the threads of a run share.
 #[derive(Default)]
 struct Forks {
     children: Mutex<Vec<KillOnDrop>>,
