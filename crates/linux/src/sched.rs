@@ -279,6 +279,12 @@ pub(crate) fn of_thread(id: u32) -> Option<Scheduling> {
     Some(Scheduling { class: class_of(&attributes), policy: attributes.policy, nice: attributes.nice })
 }
 
+/// The kernel's number for the scheduling policy of the thread with this id; `None` if the thread is gone.
+#[must_use]
+pub fn policy_of(id: u32) -> Option<u32> {
+    of_thread(id).map(|scheduling| scheduling.policy)
+}
+
 /// The CPUs of the thread with this id; empty if the thread is gone.
 pub(crate) fn affinity_of(id: u32) -> Vec<u32> {
     libc::pid_t::try_from(id).map(cpus_of).unwrap_or_default()

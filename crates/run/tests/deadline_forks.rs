@@ -4,13 +4,14 @@
 //! takes 2.5 s. Nothing here asserts a wall-clock time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use takt_linux::clock;
 use takt_linux::cpuset::{Recovery, recover};
 use takt_linux::process::KillOnDrop;
+use takt_linux::sched::policy_of;
 use takt_log::Event;
 use takt_model::{Auto, Builtin, Component, ComponentId, NodeId, ServerRule, Span, System, Task, Time};
 use takt_run::handlers::{Handlers, LiveJob};
@@ -83,7 +84,7 @@ impl Forks {
             let child = command.args(["-c", SPIN]).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
             match child {
                 Ok(child) => {
-                    self.policies.lock().unwrap().insert(policy(&child));
+                    self.policies.lock().unwrap().insert(policy_of(child.id()));
                     self.children.lock().unwrap().push(KillOnDrop(child));
                 }
                 Err(error) => println!("no child: {error}"),
@@ -108,12 +109,6 @@ impl Forks {
 
 fn ms(ms: u64) -> Span {
     Span::from_ms(ms)
-}
-
-/// The kernel's number of a child's scheduling policy.
-fn policy(child: &Child) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(38)?.parse().ok()
 }
 
 /// A task for each server; without components if nothing `is_reserved`.

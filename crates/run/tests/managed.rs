@@ -186,16 +186,19 @@ fn two_domains(rule: ServerRule) -> System {
 fn golden_systems_run_in_the_order_of_the_simulation() {
     let _alone = alone();
     let (mut compared, mut stolen) = (0, Span::ZERO);
-    // Each rule twice, for the machine may disturb a run.
-    for rule in ServerRule::ALL.into_iter().chain(ServerRule::ALL) {
+    let cases = ServerRule::ALL.map(|rule| {
         let system = two_domains(rule);
-        let Some((summary, events)) = try_run(&system, &RunOptions::new(ms(320))) else { return };
         let simulated = simulated(&system, ms(320), order);
+        (rule, system, simulated)
+    });
+    // Each rule twice, for the machine may disturb a run.
+    for (rule, system, simulated) in cases.iter().chain(&cases) {
+        let Some((summary, events)) = try_run(system, &RunOptions::new(ms(320))) else { return };
         stolen = stolen.max(summary.steal.unwrap_or_default());
-        if is_disturbed(&system, &summary, &events) {
+        if is_disturbed(system, &summary, &events) {
             continue;
         }
-        assert_eq!(order(&events), simulated, "{rule:?}");
+        assert_eq!(order(&events), *simulated, "{rule:?}");
         let manager = &summary.managers[0];
         assert!(manager.decisions > 0 && manager.cost.is_some(), "{manager:?}");
         compared += 1;
@@ -291,22 +294,25 @@ fn order_by_cpu(events: &Events) -> [BTreeMap<u32, Vec<String>>; 2] {
 #[test]
 fn a_component_on_several_cpus_runs_in_the_order_and_on_the_cpus_of_the_simulation() {
     let _alone = alone();
-    let (mut compared, mut stolen) = (0, Span::ZERO);
-    for rule in [ServerRule::Deferrable, ServerRule::Ptps] {
-        // Twice, for the machine may disturb a run.
-        for placement in [Placement::Global, Placement::Partitioned, Placement::Global, Placement::Partitioned] {
+    let cases = [ServerRule::Deferrable, ServerRule::Ptps].map(|rule| {
+        [Placement::Global, Placement::Partitioned].map(|placement| {
             let system = wide(rule, placement);
-            let Some((summary, events)) = try_run(&system, &RunOptions::new(ms(640))) else { return };
             let simulated = simulated(&system, ms(640), order_by_cpu);
-            let [manager] = &summary.managers[..] else { panic!("{:?}", summary.managers) };
-            assert_eq!((manager.cpu, &manager.cpus[..]), (0, &[0, 1][..]));
-            stolen = stolen.max(summary.steal.unwrap_or_default());
-            if is_disturbed(&system, &summary, &events) {
-                continue;
-            }
-            assert_eq!(order_by_cpu(&events), simulated, "{rule:?} {placement:?}");
-            compared += 1;
+            (rule, placement, system, simulated)
+        })
+    });
+    let (mut compared, mut stolen) = (0, Span::ZERO);
+    // Each case twice, for the machine may disturb a run.
+    for (rule, placement, system, simulated) in cases.iter().chain(&cases).flatten() {
+        let Some((summary, events)) = try_run(system, &RunOptions::new(ms(640))) else { return };
+        let [manager] = &summary.managers[..] else { panic!("{:?}", summary.managers) };
+        assert_eq!((manager.cpu, &manager.cpus[..]), (0, &[0, 1][..]));
+        stolen = stolen.max(summary.steal.unwrap_or_default());
+        if is_disturbed(system, &summary, &events) {
+            continue;
         }
+        assert_eq!(order_by_cpu(&events), *simulated, "{rule:?} {placement:?}");
+        compared += 1;
     }
     assert_compared(compared, stolen);
 }

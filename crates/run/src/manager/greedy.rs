@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::Mutex;
 
-use takt_linux::clock;
+use takt_linux::{clock, sched};
 use takt_model::{Auto, Builtin, Component, ComponentId, NodeId, ServerRule, Span, StrategyRef, System, Task, Time};
 
 use crate::{RunError, RunOptions, RunSummary, ServerBackEnd, run};
@@ -38,12 +38,6 @@ impl Misbehaviour {
 
 static MISBEHAVIOUR: Mutex<Misbehaviour> = Mutex::new(Misbehaviour::NONE);
 
-/// The kernel's number of a child's scheduling policy.
-fn policy(child: &Child) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(38)?.parse().ok()
-}
-
 /// Called on the thread of each job, before its work.
 pub(crate) fn misbehave(task: &str, is_over: &dyn Fn() -> bool) {
     match task {
@@ -60,7 +54,7 @@ pub(crate) fn misbehave(task: &str, is_over: &dyn Fn() -> bool) {
         if children.len() < CHILDREN_MAX
             && let Ok(child) = Command::new("/bin/sh").args(["-c", SPIN]).spawn()
         {
-            policies.extend(policy(&child));
+            policies.extend(sched::policy_of(child.id()));
             children.push(child);
         }
     }
