@@ -150,6 +150,14 @@ mod tests {
     }
 
     #[test]
+    fn the_page_shows_a_refusal_for_functions_that_are_checked() {
+        let page = include_str!("../../../docs/reference/verbs/lab.md");
+        let words = page.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+        let named: Vec<&str> = words.filter(|word| word.starts_with("scx_bpf_")).collect();
+        assert!(!named.is_empty() && named.iter().all(|name| SCHED_EXT.contains(name)), "{named:?}");
+    }
+
+    #[test]
     fn only_a_tagged_function_can_be_called() {
         let bytes = btf(&["scx_bpf_now", "scx_bpf_kick_cpu", "scx_bpf_now_impl"], &[2]);
         let functions = functions(&bytes).unwrap();
