@@ -317,6 +317,16 @@ fn components_join_and_leave_a_run_by_its_socket() {
     assert!(status == 2 && error.contains("--budget"), "{error}");
     let (status, out, error) = admit(&["--remove", "camera"]);
     assert!(status == 0 && out.contains("removed camera"), "{out}{error}");
+    let (status, out, error) = admit(&["--change", "own", "--rule", "polling", "-o", "now.toml"]);
+    assert!(status <= 1, "{out}{error}");
+    let rule = if status == 0 { "polling" } else { "ptps" };
+    if status == 0 {
+        let now = fs::read_to_string(folder.join("now.toml")).expect("the running system");
+        let own = now.split("[[component]]").find(|part| part.contains("name = \"own\"")).expect("the component");
+        assert!(own.contains("server = \"polling\""), "{now}");
+    } else {
+        println!("skipped: another rule, for decisions cost too much on this machine now: {out}");
+    }
     drop(silent);
     let stop = Command::new("kill").arg(run.0.id().to_string()).status().expect("kill starts");
     assert!(stop.success() && run.0.wait().expect("it ends").success());
@@ -325,6 +335,11 @@ fn components_join_and_leave_a_run_by_its_socket() {
     for name in ["camera", "radar", "task of camera", "task of radar"] {
         assert!(out.contains(name), "{out}");
     }
+    let (out, _) = succeeds(folder, &["stats", "base.takt", "--json"]);
+    let answer: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    let servers = answer["servers"].as_array().expect("servers");
+    let own = servers.iter().find(|server| server["server"] == "own").expect("the server");
+    assert_eq!(own["rule"], rule, "{out}");
     for verb in [&["chart", "base.takt"][..], &["report", "base.takt", "-o", "base.html"]] {
         succeeds(folder, verb);
     }

@@ -675,6 +675,56 @@ fn a_greedy_component_joins_changes_and_leaves_and_takes_nothing_from_others() {
     }
 }
 
+/// A server polls from a change on, until the next one. Its jobs come 8 ms after its budget. While it polls, the budget
+/// is gone by then, and a job waits for the next one. Else the server has it still.
+#[test]
+fn a_server_that_polls_by_a_change_loses_its_idle_budget() {
+    let _alone = alone();
+    let system = two_domains(ServerRule::Deferrable);
+    let (_, kept, [begin, end]) = run_changed(&system, ms(2_000), |handle| {
+        let since = [ServerRule::Polling, ServerRule::Deferrable].map(|other| {
+            takt_linux::clock::pause(ms(200));
+            let component = "high".to_owned();
+            let change = LiveChange::Server { component, rule: Some(other), period: None, budget: None };
+            let effect = handle.apply(&change, |with| {
+                assert_eq!(with.components[0].server, other);
+                Ok(())
+            });
+            effect.unwrap().since.expect("its period of 40 ms ends")
+        });
+        assert_eq!(handle.system().unwrap(), system);
+        since
+    });
+    one_at_a_time(&kept.events);
+    let rule =
+        |(_, of): &(Time, Definition)| if let Definition::Server(0, of) = of { Some(of.rule.clone()) } else { None };
+    assert_eq!(kept.definitions.iter().filter_map(rule).collect::<Vec<_>>(), ["polling", "deferrable"]);
+    // By phase: before the changes, between them, after them. Jobs with the budget that was there, and with a new one.
+    let mut jobs = [[0, 0]; 3];
+    let (mut is_idle, mut budgets, mut released) = (false, 0, BTreeMap::new());
+    for (_, _, event) in &kept.events {
+        match *event {
+            Event::Replenish { server: 0, .. } => (is_idle, budgets) = (false, budgets + 1),
+            Event::ServerIdle { server: 0 } => is_idle = true,
+            Event::Release { job, arrival, .. } if job.task == TaskId(0) => {
+                let phase = usize::from(arrival >= begin) + usize::from(arrival >= end);
+                // A job that comes while another one runs may use that one's budget.
+                if phase != 1 || is_idle {
+                    released.insert(job, (phase, budgets));
+                }
+            }
+            Event::Start { job, .. } => {
+                if let Some((phase, before)) = released.remove(&job) {
+                    jobs[phase][usize::from(budgets > before)] += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    println!("{jobs:?} {begin} {end}");
+    assert!(jobs[0][0] > 0 && jobs[1][0] == 0 && jobs[1][1] > 0 && jobs[2][0] > 0, "{jobs:?}: {:#?}", kept.events);
+}
+
 /// A run that is over, a system without components and a second run of a handle.
 #[test]
 fn only_a_run_under_managers_changes() {
