@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use takt_linux::process::KillOnDrop;
 use takt_model::Span;
 
-use crate::command::{TAKT, eventually, read_by_every_verb, succeeds, takt};
+use crate::command::{TAKT, each_miss_has_a_cause, eventually, read_by_every_verb, succeeds, takt};
 use crate::instants::{Instants, kills};
 
 mod command;
@@ -87,7 +87,8 @@ fn the_log_of_a_live_hierarchy_is_read_by_every_verb() {
     assert!(status <= 1, "{out}{error}");
 }
 
-/// A run prints its costs. The file gets them, and is sized, checked and run again. No job is then late by load.
+/// A run prints its costs. The file gets them, and is sized, checked and run again. No job is then late by load: each
+/// late one has a cause with a name.
 #[test]
 fn components_that_pass_check_with_measured_costs_are_not_late_by_their_load() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -118,11 +119,10 @@ fn components_that_pass_check_with_measured_costs_are_not_late_by_their_load() {
         let answer: serde_json::Value = serde_json::from_str(&out).expect("JSON");
         let tasks = answer["tasks"].as_array().expect("tasks");
         assert!(tasks.len() == 2 && tasks.iter().all(|task| task["completed"].as_u64() > Some(0)), "{out}");
-        for task in tasks {
-            let late = &task["late"];
-            assert!(late.is_null() || late["by_load"] == 0, "{costs}: {sized}{out}");
+        if answer["recorded"].is_null() {
+            return println!("skipped: the kernel is not recorded, so the causes of late jobs are unknown");
         }
-        return;
+        return each_miss_has_a_cause(&answer, &format!("{costs}: {sized}{out}"));
     }
     println!("skipped: decisions cost too much on this machine now");
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use serde_json::Value;
 use takt_linux::clock::pause;
 use takt_linux::net::Cable;
 use takt_model::Span;
@@ -46,6 +47,29 @@ pub(crate) fn read_by_every_verb(folder: &Path) {
         &["export", "live.takt", "--format", "perfetto", "-o", "live.pftrace"],
     ] {
         succeeds(folder, verb);
+    }
+}
+
+/// The misses of a recorded run, by its JSON: each has one cause with a name, and none is by load. Where records of the
+/// kernel are missing, a cause may be unknown; then that is on the screen.
+pub(crate) fn each_miss_has_a_cause(run: &Value, told: &str) {
+    let recorded = &run["recorded"];
+    let gaps = recorded["missing"].as_u64().expect("a recording") + recorded["lost"].as_u64().expect("a recording");
+    for task in run["tasks"].as_array().expect("tasks") {
+        let (late, missed) = (&task["late"], task["missed"].as_u64());
+        let causes = late["mainly"].as_object().unwrap_or_else(|| panic!("no causes of late jobs: {told}"));
+        let explained: u64 = causes.values().filter_map(Value::as_u64).sum();
+        assert!(missed.is_some() && late["jobs"].as_u64() >= missed, "a miss without a cause: {told}");
+        assert!(late["by_load"] == 0 && late["jobs"] == explained, "{told}");
+        let unknown = causes["unknown"].as_u64().expect("a number");
+        if gaps > 0 && unknown > 0 {
+            println!("skipped: the causes of {unknown} of {missed:?} misses, for {gaps} records are missing");
+        } else {
+            assert_eq!(unknown, 0, "{told}");
+        }
+        if missed > Some(0) {
+            println!("{}: {missed:?} missed, by main cause: {}", task["task"], late["mainly"]);
+        }
     }
 }
 
