@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use takt_linux::process::KillOnDrop;
+use takt_linux::process::{Identity, KillOnDrop};
 use takt_model::Span;
 
 use crate::command::{TAKT, each_miss_has_a_cause, eventually, read_by_every_verb, succeeds, takt};
@@ -127,11 +127,23 @@ fn components_that_pass_check_with_measured_costs_are_not_late_by_their_load() {
     println!("skipped: decisions cost too much on this machine now");
 }
 
-/// Whether any process has the folder as its working directory: the run, its threads or its guardian.
-fn anyone_in(folder: &Path) -> bool {
-    let Ok(processes) = fs::read_dir("/proc") else { return false };
-    let here = |path: std::path::PathBuf| fs::read_link(path.join("cwd")).is_ok_and(|cwd| cwd == folder);
-    processes.flatten().any(|process| here(process.path()))
+/// Whether this process is a guardian of the run: it gets `--takt-..-guardian` and the name of a thing of its owner,
+/// `PREFIX-PID-START-NUMBER`.
+fn guards(process: &Path, run: Identity) -> bool {
+    let line = fs::read(process.join("cmdline")).unwrap_or_default();
+    let arguments: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    let [_, what, name, ..] = &arguments[..] else { return false };
+    what.ends_with("-guardian") && name.contains(&format!("-{}-{}-", run.pid, run.start))
+}
+
+fn any_process(is_so: impl Fn(&Path) -> bool) -> bool {
+    fs::read_dir("/proc").expect("/proc").flatten().any(|process| is_so(&process.path()))
+}
+
+/// Whether a process is left of the run: one that works in its folder, or a guardian. That has left the folder for `/`.
+fn is_left(folder: &Path, run: Identity) -> bool {
+    let is_here = |path: &Path| fs::read_link(path.join("cwd")).is_ok_and(|cwd| cwd == folder);
+    any_process(|path| is_here(path) || guards(path, run))
 }
 
 #[test]
@@ -140,19 +152,31 @@ fn a_killed_run_leaves_nothing_at_any_instant() {
     let folder = folder.path().canonicalize().expect("a path");
     fs::write(folder.join("domains.toml"), DOMAINS).expect("a file");
     let options = options(&folder);
+    // Only a run that records the kernel has a guardian.
+    let (out, _) = succeeds(&folder, &[&["run", "domains.toml", "--for", "20ms", "--json"], options].concat());
+    let answer: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    let is_recorded = !answer["recorded"].is_null();
+    if !is_recorded {
+        println!("without a recording no guardian is there to be left");
+    }
     // 12 instants, and 200 in make soak.
     let mut instants = Instants::new();
-    for signal in kills(12) {
+    for (at, signal) in kills(12).enumerate() {
         // From before the threads start to the middle of a run.
         let delay = instants.below_ms(400);
         let arguments = [&["run", "domains.toml", "--for", "5s", "-o", "killed.takt"], options].concat();
         let mut command = Command::new(TAKT);
         command.args(&arguments).current_dir(&folder).stdout(Stdio::null()).stderr(Stdio::null());
         let mut run = KillOnDrop(command.spawn().expect("takt starts"));
+        let id = Identity::of(run.0.id()).expect("our child, not yet waited for");
+        if is_recorded && at == 0 {
+            // So the look after a kill can see one.
+            eventually("the run has a guardian", || any_process(|path| guards(path, id)));
+        }
         takt_linux::clock::pause(delay);
         takt_linux::process::signal(&mut run.0, signal);
         let _ = run.0.wait();
-        eventually(&format!("nothing is left of a kill {delay} later"), || !anyone_in(&folder));
+        eventually(&format!("nothing is left of a kill {delay} later"), || !is_left(&folder, id));
     }
     succeeds(&folder, &[&["run", "domains.toml", "--for", "100ms"], options].concat());
 }
@@ -357,10 +381,11 @@ fn a_run_that_is_killed_during_a_join_leaves_nothing() {
         client.args(["admit", "--live", "takt.sock", "--add", "camera.toml"]).current_dir(&folder);
         let mut client = KillOnDrop(client.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("takt starts"));
         takt_linux::clock::pause(Span::from_ms(delay_ms));
+        let id = Identity::of(run.0.id()).expect("our child, not yet waited for");
         run.0.kill().expect("our child, not yet waited for");
         let _ = run.0.wait();
         let asked = client.0.wait().expect("it ends").code();
         assert!(matches!(asked, Some(0 | 1 | 3 | 4)), "{asked:?}");
-        eventually(&format!("nothing is left of a kill {delay_ms} ms later"), || !anyone_in(&folder));
+        eventually(&format!("nothing is left of a kill {delay_ms} ms later"), || !is_left(&folder, id));
     }
 }
