@@ -33,6 +33,8 @@ pub struct Device {
     pub gso_max_size: u32,
     /// Whether its frames are those of Ethernet.
     pub ethernet: bool,
+    /// Whether it is a CAN bus.
+    pub(crate) can: bool,
     pub(crate) address: Vec<u8>,
 }
 
@@ -82,6 +84,7 @@ impl Device {
             gso_max_segs: value(GSO_MAX_SEGS).unwrap_or(1),
             gso_max_size: value(GSO_MAX_SIZE).unwrap_or(65_536),
             ethernet: kind == libc::ARPHRD_ETHER,
+            can: kind == libc::ARPHRD_CAN,
             address: attribute(list, ADDRESS).unwrap_or_default().to_vec(),
         })
     }

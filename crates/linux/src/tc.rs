@@ -78,16 +78,15 @@ pub enum NetError {
         /// The process.
         pid: u32,
     },
-    /// A tree of somebody else that would be lost.
-    #[error(
-        "device {device} has a queueing discipline that could not be put back exactly: {why}; remove it first (tc \
-         qdisc del dev {device} root), or share the device with tc"
-    )]
+    /// A tree that would be lost.
+    #[error("device {device} has a queueing discipline that could not be put back exactly: {why}; {remedy}")]
     Foreign {
         /// The device.
         device: String,
         /// The obstacle.
         why: String,
+        /// How to remove it.
+        remedy: String,
     },
     /// Nothing to do.
     #[error("device {device} has no shares of takt; takt net show lists devices that have")]
@@ -192,7 +191,7 @@ pub enum NetError {
     #[error(transparent)]
     Programs(#[from] crate::bpf::BpfError),
     /// The device could not be restored.
-    #[error("device {device} has {now} and had {former}: make it again by hand")]
+    #[error("device {device} has {now} and had {former}: {remedy}")]
     NotAsBefore {
         /// The device.
         device: String,
@@ -200,6 +199,8 @@ pub enum NetError {
         now: String,
         /// The former state.
         former: String,
+        /// What to do.
+        remedy: String,
     },
     /// State files.
     #[error(transparent)]

@@ -241,6 +241,47 @@ fn settings_of_a_removed_namespace_are_forgotten() {
     });
 }
 
+#[test]
+fn a_default_of_another_kind_is_an_error_and_mended_by_the_kind_that_was_there() {
+    let _alone = alone();
+    on_cable(|_| {
+        // Two queues, each with the kernel's default.
+        let ip = |arguments: &str| Command::new("ip").args(arguments.split(' ')).status();
+        let made = ip("link add takt-two numtxqueues 2 type ifb");
+        if !made.is_ok_and(|status| status.success()) {
+            return println!("skipped: no ip of iproute2, or no ifb devices");
+        }
+        assert!(ip("link set takt-two up").unwrap().success());
+        let device = Device::find("takt-two").unwrap().unwrap();
+        let plan = Plan::new(&link(Some(20), None), &device).unwrap();
+        let kept = || apply(&device, &plan, &Rule::usual(false), true).unwrap().leave();
+        kept();
+        let former = tc::remove(&device).unwrap().discipline;
+        let kind = former.strip_prefix("mq of ").and_then(|rest| rest.strip_suffix(" (the kernel's default)")).unwrap();
+
+        // As if the kernel had made another kind then.
+        kept();
+        let number = fs::metadata("/proc/thread-self/ns/net").unwrap().ino();
+        let path = takt_linux::recovery::state_folder().join(format!("net-{number}-{}", device.index));
+        let rewrite = |from: &str, to: &str| {
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(text.contains(from), "{text}");
+            fs::write(&path, text.replace(from, to)).unwrap();
+        };
+        rewrite(&format!(" {kind} "), " takt_other ");
+        let error = tc::remove(&device).unwrap_err();
+        assert!(matches!(error, NetError::NotAsBefore { .. }), "{error}");
+        let error = error.to_string();
+        let told = "takt-two has mq of KIND (the kernel's default) and had mq of takt_other (the kernel's default): ";
+        assert!(error.contains(&told.replace("KIND", kind)), "{error}");
+        assert!(error.contains("sysctl -w net.core.default_qdisc=takt_other && "), "{error}");
+        // The kernel makes that kind again.
+        rewrite(" takt_other ", &format!(" {kind} "));
+        assert_eq!(tc::remove(&device).unwrap().discipline, former);
+        assert!(!path.exists());
+    });
+}
+
 /// `tc` of iproute2, where it is.
 fn iproute() -> Option<PathBuf> {
     let found = ["/usr/sbin/tc", "/sbin/tc"].map(PathBuf::from).into_iter().find(|path| path.exists());
@@ -291,7 +332,10 @@ fn a_tree_of_others_comes_back_exactly_or_is_not_touched() {
         tc("filter add dev D parent 1: protocol ip prio 1 u32 match ip dport 80 0xffff flowid 1:1");
         let before = tc("-d filter show dev D");
         let error = apply(&device, &plan, &Rule::usual(false), false).unwrap_err().to_string();
-        assert!(error.contains("could not be put back exactly: htb 1:0 has filters"), "{error}");
+        assert!(
+            error.contains("could not be put back exactly: htb 1:0 has filters; remove it first (tc qdisc del "),
+            "{error}"
+        );
         assert_eq!(tc("-d filter show dev D"), before);
         // Somebody takes takt's tree away: theirs stays.
         tc("qdisc del dev D root");

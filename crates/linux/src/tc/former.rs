@@ -3,11 +3,20 @@
 //! The kernel tells options in the form in which it takes them, for the disciplines of
 //! [`RETURNABLE`]. Others, size tables and filters cannot be put back exactly, so a device that has
 //! them is refused.
+//!
+//! Disciplines with handle 0 are made by the kernel alone, as `net.core.default_qdisc` says at that
+//! moment. So takt refuses a device to which the kernel would give other kinds now, and compares the
+//! kinds at the return.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 
 use super::htb::ROOT;
+use super::in_namespace;
 use super::own::is_own;
+use crate::device::Device;
 use crate::netlink::{
     AT_INGRESS, AT_ROOT, CREATE, CREATE_OR_REPLACE, Netlink, Place, Request, attribute, attributes, number, put, text,
 };
@@ -17,6 +26,9 @@ const RETURNABLE: [&str; 5] = ["htb", "tbf", "pfifo", "bfifo", "mq"];
 const KIND: u16 = libc::TCA_KIND;
 const OPTIONS: u16 = libc::TCA_OPTIONS;
 const SIZE_TABLE: u16 = libc::TCA_STAB;
+/// The setting that names the kind of new default disciplines.
+const DEFAULT: &str = "net.core.default_qdisc";
+const DEFAULT_FILE: &str = "/proc/sys/net/core/default_qdisc";
 /// The attribute of HTB's own options: version, three settings, and a count of packets.
 const HTB_INIT: u16 = 2;
 
@@ -33,7 +45,7 @@ pub(super) struct Object {
 }
 
 impl Object {
-    /// A discipline that the kernel makes by default. takt does not restore it.
+    /// A discipline that the kernel makes by default.
     fn is_default(&self) -> bool {
         self.handle == 0
     }
@@ -58,6 +70,13 @@ impl Object {
         let kind = Some(kind).filter(|kind| !kind.is_empty())?.to_owned();
         Some(Object { is_class, handle: word(handle)?, parent: word(parent)?, kind, options, sized: false })
     }
+}
+
+/// The reason why a tree could not be put back exactly.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Obstacle {
+    pub(super) why: String,
+    pub(super) remedy: String,
 }
 
 /// The disciplines and classes of a device, in the order in which they can be made.
@@ -113,32 +132,79 @@ impl Tree {
         !self.is_default() && root(self) == root(other)
     }
 
-    /// How its root is called.
+    /// How its root is called, with the kinds that the kernel made below it.
     pub(super) fn name(&self) -> String {
+        let below = kinds(self.objects.iter().filter(|object| object.parent != AT_ROOT));
+        let of = if below.is_empty() { String::new() } else { format!(" of {}", joined(&below)) };
         match self.root() {
-            Some(root) if root.is_default() => format!("{} (the kernel's default)", root.kind),
-            Some(root) => format!("{} {:x}:", root.kind, root.handle >> 16),
+            Some(root) if root.is_default() => format!("{}{of} (the kernel's default)", root.kind),
+            Some(root) => format!("{} {:x}:{of}", root.kind, root.handle >> 16),
             None => "no queueing discipline".to_owned(),
         }
     }
 
     /// The reason why it could not be put back exactly.
-    pub(super) fn obstacle(&self, netlink: &mut Netlink, device: u32) -> io::Result<Option<String>> {
+    pub(super) fn obstacle(&self, netlink: &mut Netlink, device: &Device) -> io::Result<Option<Obstacle>> {
+        if let Some(obstacle) = self.lost_default(device) {
+            return Ok(Some(obstacle));
+        }
+        let remedy = format!("remove it first (tc qdisc del dev {} root), or share the device with tc", device.name);
+        let foreign = |why| Ok(Some(Obstacle { why, remedy }));
         let own = || self.objects.iter().filter(|object| !object.is_default());
         if let Some(object) = own().find(|object| object.sized) {
-            return Ok(Some(format!("{} {:x}: has a size table", object.kind, object.handle >> 16)));
+            return foreign(format!("{} {:x}: has a size table", object.kind, object.handle >> 16));
         }
         if let Some(object) = own().find(|object| !RETURNABLE.contains(&object.kind.as_str())) {
-            return Ok(Some(format!("takt cannot put back {} {:x}:", object.kind, object.handle >> 16)));
+            return foreign(format!("takt cannot put back {} {:x}:", object.kind, object.handle >> 16));
         }
         for object in own() {
-            let place = Place { device, parent: object.handle, ..Place::default() };
+            let place = Place { device: device.index, parent: object.handle, ..Place::default() };
             if !netlink.list(&Request::control(libc::RTM_GETTFILTER, 0, place))?.is_empty() {
                 let (major, minor) = (object.handle >> 16, object.handle & 0xffff);
-                return Ok(Some(format!("{} {major:x}:{minor:x} has filters", object.kind)));
+                return foreign(format!("{} {major:x}:{minor:x} has filters", object.kind));
             }
         }
         Ok(None)
+    }
+
+    /// Whether the kernel would make other kinds by default now, as far as that can be known.
+    fn lost_default(&self, device: &Device) -> Option<Obstacle> {
+        let mut made = kinds(&self.objects);
+        // The setting does not matter to them: a device of several queues gets mq, and one that needs
+        // no queue gets noqueue. A CAN bus gets pfifo_fast (Linux 5.5).
+        made.retain(|kind| !["mq", "noqueue"].contains(kind));
+        if made.is_empty() || device.can { None } else { lost(&made, default_kind().as_deref(), &device.name) }
+    }
+
+    /// Whether the device has it again: `now` has the same objects, and the same kinds by default.
+    pub(super) fn is_back(&self, now: &Tree, device: &Device) -> bool {
+        let own = |tree: &Tree| -> Vec<String> {
+            let mut texts: Vec<String> =
+                tree.objects.iter().filter(|object| !object.is_default()).map(Object::to_text).collect();
+            texts.sort_unstable();
+            texts
+        };
+        let defaults = if device.up {
+            // Without an object the former tree is not known.
+            self.objects.is_empty() || kinds(&self.objects) == kinds(&now.objects)
+        } else {
+            // The kernel makes them when the device goes up.
+            self.lost_default(device).is_none()
+        };
+        own(self) == own(now) && defaults
+    }
+
+    /// How a device that has `now` instead gets it again.
+    pub(super) fn remedy(&self, now: &Tree, device: &str) -> String {
+        let now = kinds(&now.objects);
+        match kinds(&self.objects).into_iter().find(|kind| *kind != "mq" && !now.contains(kind)) {
+            Some(kind) => format!(
+                "{DEFAULT} has changed meanwhile: sysctl -w {DEFAULT}={kind} && {} && takt net remove --device \
+                 {device}",
+                renewal(device)
+            ),
+            None => "make it again by hand".to_owned(),
+        }
     }
 
     /// Makes it on a device that has the kernel's default.
@@ -164,17 +230,40 @@ impl Tree {
         let place = Place { device, parent: AT_ROOT, ..Place::default() };
         netlink.ask(Request::control(libc::RTM_DELQDISC, 0, place)).map(drop)
     }
+}
 
-    /// The same objects, leaving aside those that come by themselves.
-    pub(super) fn equals(&self, other: &Tree) -> bool {
-        let own = |tree: &Tree| -> Vec<String> {
-            let mut texts: Vec<String> =
-                tree.objects.iter().filter(|object| !object.is_default()).map(Object::to_text).collect();
-            texts.sort_unstable();
-            texts
-        };
-        own(self) == own(other)
+/// The kinds that the kernel made by default.
+fn kinds<'a>(objects: impl IntoIterator<Item = &'a Object>) -> BTreeSet<&'a str> {
+    objects.into_iter().filter(|object| object.is_default()).map(|object| object.kind.as_str()).collect()
+}
+
+fn joined(kinds: &BTreeSet<&str>) -> String {
+    kinds.iter().copied().collect::<Vec<_>>().join(" and ")
+}
+
+/// The commands that give a device the default as it is now.
+fn renewal(device: &str) -> String {
+    format!("tc qdisc replace dev {device} root pfifo && tc qdisc del dev {device} root")
+}
+
+/// The kernel would make `now` in place of the kinds `made`; `None`: that is not known, but it is one kind.
+fn lost(made: &BTreeSet<&str>, now: Option<&str>, device: &str) -> Option<Obstacle> {
+    if made.len() == 1 && now.is_none_or(|now| made.contains(now)) {
+        return None;
     }
+    let (all, would) = (joined(made), now.unwrap_or("one kind"));
+    let why = format!("the kernel made {all} by default, and would make {would} now ({DEFAULT})");
+    let back = if made.len() == 1 { format!("sysctl -w {DEFAULT}={all}, or ") } else { String::new() };
+    let remedy = format!("{back}give the device the present default: {}", renewal(device));
+    Some(Obstacle { why, remedy })
+}
+
+/// The kind that the kernel makes by default now. Only the initial network namespace has the file;
+/// `None`: this process cannot look there.
+fn default_kind() -> Option<String> {
+    let read = || fs::read_to_string(DEFAULT_FILE).ok();
+    let initial = || in_namespace(fs::metadata("/proc/1/ns/net").ok()?.ino(), read).ok()?;
+    Some(read().or_else(initial)?.trim().to_owned())
 }
 
 /// Options as the kernel takes them: HTB tells a longer version, and a count of packets.
@@ -216,7 +305,12 @@ fn in_order(mut objects: Vec<Object>) -> Vec<Object> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan::tests::device;
     use super::*;
+
+    fn tree(texts: &[&str]) -> Tree {
+        Tree { objects: texts.iter().copied().map(object).collect() }
+    }
 
     fn object(text: &str) -> Object {
         Object::from_text(text).unwrap()
@@ -248,16 +342,86 @@ mod tests {
     }
 
     #[test]
-    fn a_default_tree_is_named_and_equals_itself_whatever_it_is() {
-        let tree = |text| Tree { objects: vec![object(text)] };
-        let default = tree("qdisc 00000000 ffffffff noqueue ");
-        assert_eq!(default.name(), "noqueue (the kernel's default)");
-        assert!(default.equals(&tree("qdisc 00000000 ffffffff mq ")));
-        assert!(!default.equals(&tree("qdisc 00010000 ffffffff mq ")));
+    fn only_the_same_kinds_are_the_default_that_was_there() {
+        let (up, down) = (device(), Device { up: false, ..device() });
+        let trees = [
+            tree(&["qdisc 00000000 ffffffff noqueue "]),
+            tree(&["qdisc 00000000 ffffffff fq_codel "]),
+            tree(&["qdisc 00000000 ffffffff mq ", "qdisc 00000000 00000001 fq_codel "]),
+            tree(&["qdisc 00000000 ffffffff mq ", "qdisc 00000000 00000001 pfifo_fast "]),
+            tree(&["qdisc 00010000 ffffffff mq ", "qdisc 00000000 00010001 pfifo_fast "]),
+            tree(&["qdisc 00010000 ffffffff mq ", "qdisc 00000000 00010001 fq_codel "]),
+        ];
+        for (at, former) in trees.iter().enumerate() {
+            for (other, now) in trees.iter().enumerate() {
+                assert_eq!(former.is_back(now, &up), at == other, "{former:?} {now:?}");
+            }
+            assert!(!former.is_back(&Tree::default(), &up), "{former:?}");
+        }
+        // Two queues more, of the same kind.
+        let more =
+            ["qdisc 00000000 ffffffff mq ", "qdisc 00000000 00000001 fq_codel ", "qdisc 00000000 00000002 fq_codel "];
+        assert!(trees[2].is_back(&tree(&more), &up));
+        assert!(trees[0].is_back(&Tree::default(), &down), "it comes when the device goes up");
+        assert!(Tree::default().is_back(&trees[1], &up), "what was before is not known");
+        assert_eq!(trees[2].name(), "mq of fq_codel (the kernel's default)");
+        assert_eq!(trees[4].name(), "mq 1: of pfifo_fast");
+    }
+
+    #[test]
+    fn a_default_that_would_not_come_back_is_refused_with_the_command_that_brings_it_back() {
+        let renewal = "tc qdisc replace dev eth0 root pfifo && tc qdisc del dev eth0 root";
+        let lost = |made: &[&str], now| lost(&made.iter().copied().collect(), now, "eth0");
+        assert_eq!(lost(&["fq_codel"], Some("fq_codel")), None);
+        assert_eq!(lost(&["fq_codel"], None), None, "not known");
+        let Obstacle { why, remedy } = lost(&["pfifo_fast"], Some("fq_codel")).unwrap();
+        assert_eq!(why, "the kernel made pfifo_fast by default, and would make fq_codel now (net.core.default_qdisc)");
+        let back = "sysctl -w net.core.default_qdisc=pfifo_fast, or give the device the present default: ";
+        assert_eq!(remedy, format!("{back}{renewal}"));
+        // No value of the setting gives two kinds.
+        for now in [Some("fq_codel"), None] {
+            let obstacle = lost(&["fq_codel", "pfifo_fast"], now).unwrap();
+            assert_eq!(obstacle.remedy, format!("give the device the present default: {renewal}"));
+        }
+        // These do not depend on the setting.
+        let no_kind = |kind| tree(&[&format!("qdisc 00000000 ffffffff {kind} "), "qdisc 00000000 00000001 no_kind "]);
+        assert_eq!(tree(&["qdisc 00000000 ffffffff noqueue "]).lost_default(&device()), None);
+        assert_eq!(tree(&["qdisc 00010000 ffffffff no_kind "]).lost_default(&device()), None, "takt makes it");
+        assert_eq!(no_kind("mq").lost_default(&Device { can: true, ..device() }), None);
+        assert_eq!(no_kind("mq").lost_default(&device()).is_some(), default_kind().is_some());
+    }
+
+    #[test]
+    fn the_setting_is_read_from_other_network_namespaces() {
+        let elsewhere = std::thread::spawn(|| crate::net::new_space().map(|_space| default_kind()));
+        match elsewhere.join().unwrap() {
+            Ok(kind) => assert_eq!(kind, default_kind()),
+            Err(error) => println!("skipped: {error}"),
+        }
+    }
+
+    #[test]
+    fn the_remedy_names_the_kind_that_was_there() {
+        let pfifo_fast = tree(&["qdisc 00000000 ffffffff mq ", "qdisc 00000000 00000001 pfifo_fast "]);
+        let fq_codel = tree(&["qdisc 00000000 ffffffff mq ", "qdisc 00000000 00000001 fq_codel "]);
+        for now in [&fq_codel, &Tree::default()] {
+            assert_eq!(
+                pfifo_fast.remedy(now, "eth0"),
+                "net.core.default_qdisc has changed meanwhile: sysctl -w net.core.default_qdisc=pfifo_fast && tc qdisc \
+                 replace dev eth0 root pfifo && tc qdisc del dev eth0 root && takt net remove --device eth0"
+            );
+        }
+        let own = tree(&["qdisc 00010000 ffffffff pfifo 4d000000"]);
+        assert_eq!(own.remedy(&pfifo_fast, "eth0"), "make it again by hand");
+    }
+
+    #[test]
+    fn trees_of_takt_have_its_handle_and_kind() {
+        let tree = |text| tree(&[text]);
         for (text, is_htb) in [("qdisc 74610000 ffffffff htb 00", true), ("qdisc 74610000 ffffffff takt_7_0 ", false)] {
             assert_eq!((tree(text).is_ours(), tree(text).is_htb()), (true, is_htb));
         }
         assert!(!tree("qdisc 00010000 ffffffff takt_7_0 ").is_ours());
-        assert!(!default.is_ours());
+        assert!(!tree("qdisc 00000000 ffffffff noqueue ").is_ours());
     }
 }

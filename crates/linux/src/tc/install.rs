@@ -3,7 +3,7 @@
 use std::io;
 
 use super::classifier::{Classifier, Rule, Verdict};
-use super::former::Tree;
+use super::former::{Obstacle, Tree};
 use super::htb::{self, Class, Counters, LINE, ROOT, class_of, queue_of};
 use super::own::{self, Own};
 use super::plan::{ClassPlan, Discipline, Plan, Role, Shaper};
@@ -91,8 +91,8 @@ pub fn apply(device: &Device, plan: &Plan, rules: &[Rule], keep: bool) -> Result
         None => {
             // Shares without a file: what was before is not known, so the kernel's default comes back.
             let former = if fresh { present } else { Tree::default() };
-            if let Some(why) = former.obstacle(&mut netlink, device.index).map_err(about)? {
-                return Err(NetError::Foreign { device: device.name.clone(), why });
+            if let Some(Obstacle { why, remedy }) = former.obstacle(&mut netlink, device).map_err(about)? {
+                return Err(NetError::Foreign { device: device.name.clone(), why, remedy });
             }
             State {
                 boot: boot_id().unwrap_or_default(),
@@ -553,9 +553,13 @@ pub(super) fn restore(lock: &Lock, netlink: &mut Netlink, state: &State) -> Resu
         .put_back(netlink, device.index)
         .map_err(|cause| refused("the former queueing discipline cannot be put back", cause))?;
     let now = Tree::read(netlink, device.index).map_err(about)?;
-    if !now.equals(&state.former) {
-        let (device, now, former) = (device.name, now.name(), state.former.name());
-        return Err(NetError::NotAsBefore { device, now, former });
+    let former = &state.former;
+    if !former.is_back(&now, &device) {
+        let remedy = former.remedy(&now, &device.name);
+        let (device, now, former) = (device.name, now.name(), former.name());
+        return Err(NetError::NotAsBefore { device, now, former, remedy });
     }
-    Ok(Some(Restored { device: device.name, discipline: now.name(), gso_max_segs: state.gso_max_segs }))
+    // A device that is down has none until it goes up.
+    let discipline = if device.up { now.name() } else { former.name() };
+    Ok(Some(Restored { device: device.name, discipline, gso_max_segs: state.gso_max_segs }))
 }

@@ -319,6 +319,7 @@ pub(super) mod tests {
             gso_max_segs: 65_535,
             gso_max_size: 65_536,
             ethernet: true,
+            can: false,
             address: vec![2, 0, 0, 0, 0, 1],
         }
     }
