@@ -141,10 +141,10 @@ pub struct ForeignGroup {
 
 /// The switch of a group.
 const FREEZE: &str = "cgroup.freeze";
-/// Its quota.
+/// Its limit.
 const MAX: &str = "cpu.max";
-/// At most so many groups are looked at for a unit.
-const GROUPS_MAX: usize = 100_000;
+/// At most so many groups are looked at.
+pub(crate) const GROUPS_MAX: usize = 100_000;
 
 impl ForeignGroup {
     /// Finds the threads. Nothing is changed.
@@ -248,7 +248,7 @@ fn unit(mount: &Path, name: &str) -> Vec<PathBuf> {
     found
 }
 
-fn folders(folder: &Path) -> impl Iterator<Item = PathBuf> {
+pub(crate) fn folders(folder: &Path) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
 }
@@ -333,13 +333,6 @@ pub fn number_of(threads: &Threads, folder: &Path) -> Result<u64, ForeignError> 
     }
     let failed = |error: std::io::Error| ForeignError::File { path: folder.to_owned(), cause: error.to_string() };
     Ok(fs::metadata(folder).map_err(failed)?.ino())
-}
-
-/// The cpu.max of a group, unless it is "max".
-#[must_use]
-pub fn max_of(folder: &Path) -> Option<String> {
-    let text = fs::read_to_string(folder.join(MAX)).ok()?;
-    Some(text.trim().to_owned()).filter(|text| !text.starts_with("max"))
 }
 
 /// Lets a group go on, whoever froze it.

@@ -7,6 +7,7 @@
 pub mod arrival;
 #[cfg(feature = "bpf")]
 pub mod bpf;
+pub mod ceiling;
 pub mod clock;
 pub mod cpuset;
 pub mod datagram;

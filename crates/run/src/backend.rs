@@ -6,6 +6,7 @@
 //! | `deadline` | the kernel: one SCHED_DEADLINE thread for each component | `deadline/` |
 //! | `sched-ext` | a BPF program as the kernel's scheduler | `served/` |
 
+use takt_linux::ceiling::ceilings;
 use takt_linux::machine::Limits;
 use takt_linux::sched_ext;
 use takt_model::{NodeId, System};
@@ -41,7 +42,8 @@ fn contract(
             deadline::contract(system, node, options, (limits, &deadline::Kernel::look(), there))
         }
         ServerBackEnd::SchedExt => {
-            served::contract(system, node, options, &sched_ext::lacks(foreign::is_in(system, node)))
+            let lacks = sched_ext::lacks(foreign::is_in(system, node));
+            served::contract(system, node, options, (&lacks, &ceilings()))
         }
     }
 }

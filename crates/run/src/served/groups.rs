@@ -5,10 +5,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use takt_linux::ceiling::Ceiling;
 use takt_linux::foreign::{self, ForeignControl, ForeignError, ForeignGroup};
 use takt_linux::sched_ext::{Group, Shared};
 use takt_model::{ComponentId, Span, Threads, Time};
 
+use super::ceilings;
 use super::limits::{Admit, Servers};
 use super::news::Balance;
 use super::plan::{Change, ServedPlan};
@@ -95,10 +97,10 @@ impl Groups {
             });
         }
         let ceiling = |held: &ServedGroup| {
-            let max = foreign::max_of(&held.folder)?;
+            let ceiling = Ceiling::of(&held.folder)?;
             let name = &held.name;
             Some(format!(
-                "component \"{name}\": the file's budget holds until another value than {max} is written to cpu.max"
+                "component \"{name}\": the file's budget holds until another value than {ceiling} is written to cpu.max"
             ))
         };
         let notes = held.iter().filter_map(ceiling).collect();
@@ -201,6 +203,8 @@ impl Groups {
         if self.more > 0 {
             notes.push(format!("cpu.max was written {} more times", self.more));
         }
+        let own: Vec<PathBuf> = self.held.iter().map(|held| held.folder.clone()).collect();
+        notes.extend(ceilings::note(&own));
         let mut summaries = Vec::new();
         for held in std::mem::take(&mut self.held) {
             if let Some((id, why)) = held.apart {

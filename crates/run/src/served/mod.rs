@@ -7,12 +7,14 @@
 //! | `live.rs` | the scheduler in the kernel, and the threads that wake it |
 //! | `news.rs` | the events of servers for the log |
 //! | `together.rs` | those of a component's servers on several CPUs; pure |
+//! | `ceilings.rs` | limits of control groups that it does not keep |
 //! | `groups.rs` | components of existing threads, by control groups |
 //! | `limits.rs` | changes of servers by cpu.max; pure |
 
 use std::sync::Arc;
 
 use takt_linux::Class;
+use takt_linux::ceiling::Ceiling;
 use takt_linux::machine::Limits;
 use takt_linux::sched_ext::{CPUS_MAX, Unavailable};
 use takt_model::{CpuSet, NodeId, System};
@@ -23,6 +25,7 @@ use crate::error::RunError;
 use crate::mapping::{self, MappedTask, Mapping};
 use crate::{Prepared, RunOptions, foreign, manager};
 
+mod ceilings;
 pub(crate) mod groups;
 pub(crate) mod limits;
 pub(crate) mod live;
@@ -34,18 +37,19 @@ pub(crate) use plan::ServedPlan;
 
 const OTHERS: &str = "use --backend manager or --backend deadline";
 
-/// The contract of sched_ext for the node, on a machine that lacks these.
+/// The contract of sched_ext for the node, on a machine that lacks these and whose control groups have these limits.
 pub(crate) fn contract(
     system: &System,
     node: NodeId,
     options: &RunOptions,
-    lacks: &[Unavailable],
+    (lacks, limits): (&[Unavailable], &[Ceiling]),
 ) -> Result<Contract, RunError> {
     let mut cannot: Vec<Obstacle> = lacks.iter().map(obstacle_of).collect();
     if options.best_effort {
         let why = "best effort changes nothing of the machine, and sched_ext schedules all its ordinary threads";
         cannot.push(Obstacle::new("--best-effort", why, "leave it out, or use --backend manager"));
     }
+    cannot.extend(ceilings::obstacles(system, node, limits));
     let (plan, obstacles) = plan::plan(system, node)?;
     cannot.extend(obstacles);
     let cpus: CpuSet = plan.cpus.iter().map(|cpu| cpu.cpu).collect();

@@ -20,7 +20,7 @@ fn parsed(text: &str) -> System {
 
 fn refusals(text: &str) -> String {
     let options = RunOptions::new(Span::from_ms(100));
-    let Contract { cannot, .. } = contract(&parsed(text), NodeId(0), &options, &[]).unwrap();
+    let Contract { cannot, .. } = contract(&parsed(text), NodeId(0), &options, (&[], &[])).unwrap();
     cannot.iter().map(|obstacle| format!("{obstacle}\n")).collect()
 }
 
@@ -243,7 +243,7 @@ fn missing_support_for_sched_ext_is_named_with_a_remedy() {
         Unavailable::Privilege("no".to_owned()),
         Unavailable::Groups,
     ];
-    let refused = contract(&parsed(TWO), NodeId(0), &options, &lacks).unwrap().cannot;
+    let refused = contract(&parsed(TWO), NodeId(0), &options, (&lacks, &[])).unwrap().cannot;
     let text: Vec<String> = refused.iter().map(ToString::to_string).collect();
     for (text, wanted) in text.iter().zip([
         "cargo build --features bpf",
