@@ -39,7 +39,7 @@ docs:
 	  --no-default-features --features search --target-dir target/tools --root target/tools mdbook --version $(MDBOOK_VERSION)
 	rm -rf target/book
 	$(MDBOOK) build docs
-	cp -r --parents examples bpf crates/c/include crates/c/examples crates/dispatch/examples crates/linux/tests/departures.rs target/book
+	cp -r --parents examples bpf crates/c/include crates/c/examples crates/dispatch/examples crates/linux/tests/departures.rs crates/run/tests/departures.rs target/book
 
 ## Unit, integration, property and documentation tests; the invariants and their self-test; the commands of
 ## README and docs/; what is behind a feature. Says at its end what was skipped, and why (TAKT_DEMAND_LIVE=1:
