@@ -355,8 +355,9 @@ fn differences(findings: &mut Findings) {
          Linux gives real-time threads 95 %.",
         "Clocks of one computer do not drift. In the first set-up a relay shifts messages slowly, by up to 10 ms and \
          back, so that all phases of the table tasks come by. In the last one a relay does so between all neighbours.",
-        "The paper adds 10 +- 5 ms by a traffic control utility. This kernel has no netem. Here a relay in user space \
-         holds each message for a drawn time, in order, and its error is in a table.",
+        "The paper adds 10 +- 5 ms by a traffic control utility. Many kernels have no queueing discipline for this \
+         (netem), so a relay in user space takes its place on every kernel. It holds each message for a drawn time, in \
+         order, and its error is in a table.",
         "In the last set-up a job of a flow takes 0.1 ms. The paper does not say how long it takes. In the simulation \
          it takes 1 ms, for which eight nodes would need more than two CPUs.",
     ]);
