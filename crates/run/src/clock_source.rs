@@ -4,13 +4,14 @@
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Read as _, Seek as _};
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use takt_linux::clock::{monotonic_ns, realtime_ns};
+use takt_linux::process::Identity;
 use takt_model::{Span, Time};
 use takt_net::source::{ClockBoundary, ClockReport, SourceKind, chrony, clock_bound, ptp4l};
 
@@ -219,16 +220,8 @@ impl Client {
     fn open(program: &Path, name: &str) -> io::Result<Client> {
         // Without the program nothing is made.
         fs::metadata(program)?;
-        let number = CLIENTS.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{name}.{}.{number}", std::process::id());
-        let beside = program.with_file_name(&name);
-        let (socket, path) = match bind(&beside) {
-            Ok(socket) => (socket, beside),
-            Err(_) => {
-                let path = std::env::temp_dir().join(name);
-                (bind(&path)?, path)
-            }
-        };
+        let beside = program.parent().unwrap_or(Path::new("/"));
+        let (socket, path) = bind(beside, name).or_else(|_| bind(&std::env::temp_dir(), name))?;
         let client = Client(socket, path);
         // The program may be another user.
         fs::set_permissions(&client.1, Permissions::from_mode(0o666))?;
@@ -245,13 +238,85 @@ impl Drop for Client {
     }
 }
 
-/// A socket with this name, which a killed process with this number may have left.
-fn bind(path: &Path) -> io::Result<UnixDatagram> {
-    match UnixDatagram::bind(path) {
+/// A socket with a name of its own in this folder.
+fn bind(folder: &Path, name: &str) -> io::Result<(UnixDatagram, PathBuf)> {
+    remove_left(folder, name);
+    let number = CLIENTS.fetch_add(1, Ordering::Relaxed);
+    let path = folder.join(format!("{name}.{}.{number}", std::process::id()));
+    let socket = match UnixDatagram::bind(&path) {
+        // A killed process with this number may have left it.
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            fs::remove_file(path)?;
-            UnixDatagram::bind(path)
+            fs::remove_file(&path)?;
+            UnixDatagram::bind(&path)?
         }
-        bound => bound,
+        bound => bound?,
+    };
+    Ok((socket, path))
+}
+
+/// Removes the names that killed processes have left in this folder. A name stays while any process has its number,
+/// because that process may be about to bind it.
+fn remove_left(folder: &Path, name: &str) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_left = entry.file_name().to_str().and_then(|text| owner(text, name)).is_some_and(|owner| {
+            // A process of another PID namespace has another number here. But it has its socket.
+            Identity::of(owner).is_none() && is_dead_socket(&entry.path())
+        });
+        if is_left {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// The process that has given this name, `NAME.PID.NUMBER`.
+fn owner(text: &str, name: &str) -> Option<u32> {
+    let (process, number) = text.strip_prefix(name)?.strip_prefix('.')?.split_once('.')?;
+    number.parse::<u32>().ok()?;
+    process.parse().ok()
+}
+
+/// Whether this is the name of a socket that no process has any more.
+fn is_dead_socket(path: &Path) -> bool {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket());
+    let connected = UnixDatagram::unbound().and_then(|socket| socket.connect(path));
+    is_socket && connected.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_client_removes_what_a_killed_one_left() {
+        let folder = std::env::temp_dir().join(format!("takt-clients-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let program = UnixDatagram::bind(folder.join("program")).unwrap();
+        // No process has the largest number. To drop a socket leaves its name, as a kill does.
+        let (dead, own) = (u32::MAX, std::process::id());
+        for name in [format!("takt-a.{dead}.0"), format!("takt-a.{own}.x"), format!("takt-b.{dead}.0")] {
+            drop(UnixDatagram::bind(folder.join(name)).unwrap());
+        }
+        // A process has this number now. It need not be the one that gave the name.
+        drop(UnixDatagram::bind(folder.join(format!("takt-a.{own}.{}", u32::MAX))).unwrap());
+        // A process of another PID namespace.
+        let elsewhere = UnixDatagram::bind(folder.join(format!("takt-a.{dead}.1"))).unwrap();
+        fs::write(folder.join(format!("takt-a.{dead}.2")), "no socket").unwrap();
+        let client = Client::open(&folder.join("program"), "takt-a").unwrap();
+        client.0.send(b"question").unwrap();
+        assert_eq!(program.recv_from(&mut [0; 8]).unwrap().1.as_pathname(), Some(client.1.as_path()));
+        drop(client);
+        let names = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let names: std::collections::BTreeSet<String> = names.collect();
+        let wanted = [
+            "program".to_owned(),
+            format!("takt-a.{dead}.1"),
+            format!("takt-a.{dead}.2"),
+            format!("takt-a.{own}.x"),
+            format!("takt-a.{own}.{}", u32::MAX),
+            format!("takt-b.{dead}.0"),
+        ];
+        drop(elsewhere);
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(names, wanted.into());
     }
 }
