@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -111,6 +111,13 @@ fn states_of(namespaces: &BTreeSet<PathBuf>) -> Vec<String> {
     names.filter(|name| starts.iter().any(|start| name.starts_with(start))).collect()
 }
 
+/// The files in a folder that have a key of nodes: 64 hexadecimal digits.
+fn keys_in(folder: &Path) -> Vec<PathBuf> {
+    let files = fs::read_dir(folder).expect("the folder of the experiment").flatten().map(|file| file.path());
+    let is_key = |text: &[u8]| text.trim_ascii().len() == 64 && text.trim_ascii().iter().all(u8::is_ascii_hexdigit);
+    files.filter(|file| fs::read(file).is_ok_and(|text| is_key(&text))).collect()
+}
+
 /// Whether an experiment uses its namespaces, by the processes that it has started and by the namespaces.
 type IsUsed = fn(&[Identity], &BTreeSet<PathBuf>) -> bool;
 
@@ -152,6 +159,7 @@ fn leaves_nothing((name, time, is_used): (&str, &str, IsUsed), told: &str) -> bo
             assert!(states_of(&made).is_empty(), "{name}: takt itself restores its devices");
         }
         eventually("the nodes have ended", || !children.iter().any(Identity::is_alive));
+        assert_eq!(keys_in(out.as_ref()), Vec::<PathBuf>::new(), "{name}, {told}: the key of the nodes");
         eventually("the namespaces of the command are gone", || !are_kept(&made));
         // Any verb repairs. No device has shares here.
         assert_eq!(takt(&["net", "show"]).status.code(), Some(1));
@@ -201,7 +209,7 @@ fn live_nodes_take_messages_as_their_system_says() {
     assert!(taken.len() == 4 && taken.iter().all(|k| k.is_some_and(|k| k >= 1.0)), "{table}");
     let relayed = column(&answer["tables"][1], "messages", "live");
     assert!(relayed.iter().all(|count| count.is_some_and(|count| count > 10.0)), "{relayed:?}");
-    assert!(!folder.path().join("out/key").exists(), "the key of the nodes goes with them");
+    assert_eq!(keys_in(&folder.path().join("out")), Vec::<PathBuf>::new(), "the key of the nodes goes with them");
 }
 
 fn all_of(table: &Value, source: &str) -> Vec<Option<f64>> {

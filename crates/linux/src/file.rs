@@ -1,11 +1,11 @@
-//! Files that have content before they have a name.
+//! Files that have content before they have a name, or never have a name.
 
 use std::ffi::CString;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 /// Opens a new file for writing in `folder`, without a name. Until [`name`] names it, the file
@@ -29,6 +29,24 @@ pub fn name(file: &File, path: &Path) -> io::Result<()> {
     let named =
         unsafe { libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW) };
     if named == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// A file in memory, without a name, that its owner alone may use. It vanishes when it is closed, however the process
+/// ends. Meanwhile other processes of the owner open it as /proc/PID/fd/NUMBER.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn in_memory() -> io::Result<File> {
+    // SAFETY: the name is a C string that outlives the call.
+    let descriptor = unsafe { libc::memfd_create(c"takt".as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just given this descriptor to us, and nobody else has it.
+    let file = unsafe { File::from_raw_fd(descriptor) };
+    // The kernel makes it with all permissions.
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
 }
 
 #[cfg(test)]
@@ -56,5 +74,21 @@ mod tests {
             Err(error) => println!("skipped: {error}"),
         }
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_file_in_memory_is_its_owners_and_goes_when_it_is_closed() {
+        let mut file = in_memory().unwrap();
+        file.write_all(b"content").unwrap();
+        let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        let about = fs::metadata(&path).unwrap();
+        assert_eq!((about.is_file(), about.permissions().mode() & 0o777), (true, 0o600));
+        // Each reader begins at the start.
+        for _ in 0..2 {
+            assert_eq!(fs::read(&path).unwrap(), b"content");
+        }
+        drop(file);
+        // Another test may have the number by now.
+        assert_ne!(fs::read(&path).ok().as_deref(), Some(&b"content"[..]));
     }
 }

@@ -1,15 +1,16 @@
 //! Nodes under `takt run --node`, each a process in a network namespace of its own, and relays between them.
 
-use std::fs;
-use std::io::Read;
+use std::fs::{self, File};
+use std::io::{Read, Write as _};
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::fd::AsRawFd as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use serde_json::Value;
 use takt_linux::clock::{pause, realtime_ns};
+use takt_linux::file::in_memory;
 use takt_linux::net::Bridge;
 use takt_linux::{process, sched};
 use takt_model::Span;
@@ -96,7 +97,7 @@ impl NodesRun<'_> {
 
     /// The first attempt to which every node came in time.
     fn attempts(&self, context: &Context, bridge: &Bridge) -> Result<Option<Attempt>, Failure> {
-        let key = Key::make(context)?;
+        let key = Key::make()?;
         for lead in LEADS {
             let attempt = self.attempt(context, bridge, &key, lead)?;
             if !attempt.iter().any(|(ended, _)| ended.iter().any(Ended::came_late)) {
@@ -266,36 +267,37 @@ impl Ended {
     }
 }
 
-/// The key of the nodes, in a file that goes when this is dropped.
+/// The key of the nodes, in a file without a name: it goes with this process, however that ends.
 struct Key {
+    /// Where nodes read it.
     path: String,
+    _file: File,
 }
 
 impl Key {
-    fn make(context: &Context) -> Result<Key, Failure> {
-        use std::io::Write as _;
-        let path = context.path("key");
-        let trouble = |error: std::io::Error| Failure::trouble(format_args!("cannot write {path}: {error}"));
-        let _ = fs::remove_file(&path);
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(trouble)?;
-        let key = Key { path: path.clone() };
+    fn make() -> Result<Key, Failure> {
+        let trouble = |error: std::io::Error| Failure::trouble(format_args!("the key of the nodes: {error}"));
+        let mut file = in_memory().map_err(trouble)?;
         let bytes = process::random::<32>().ok_or_else(|| Failure::cannot("the kernel gives no random numbers"))?;
         for byte in bytes {
             write!(file, "{byte:02x}").map_err(trouble)?;
         }
-        Ok(key)
-    }
-}
-
-impl Drop for Key {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        Ok(Key { path: format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()), _file: file })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_take_the_key_and_no_file_of_it_is_left() {
+        let key = Key::make().map_err(|failure| failure.message).unwrap();
+        assert!(takt_run::node::Key::from_file(key.path.as_ref()).is_ok());
+        let path = key.path.clone();
+        drop(key);
+        assert!(takt_run::node::Key::from_file(path.as_ref()).is_err());
+    }
 
     #[test]
     fn nodes_that_came_late_are_known() {
