@@ -14,9 +14,11 @@ use super::context::Context;
 use super::findings::{Claim, Comparison, Drawn, Findings, PAPER, Row, SIMULATED};
 use super::{CSA, Experiment, LiveForm};
 use crate::failure::Failure;
+use claims::{Example, FAR_LESS_WITH_LITTLE, NOTHING_WITH_MUCH, example, misses_far_less, misses_nothing};
 use measure::{Responsiveness, miss_ratio, run};
 use workload::{Domains, arinc, synthetic};
 
+mod claims;
 mod lab;
 mod live;
 mod measure;
@@ -539,25 +541,14 @@ fn partitions(context: &Context) -> Result<Findings, Failure> {
         faster[0].zip(faster[1]).filter(|(much, little)| much != little).map(|(much, little)| much > little),
     );
     needs_time(claim, duration);
-    // The paper's examples of what crps improves, in numbers.
-    let decided = |at: usize, holds: fn(f64, f64, f64) -> bool| match late[at][..] {
-        [Some(ptps), Some(wcps), Some(crps)] if ptps + wcps + crps > 0.0 => Some(holds(ptps, wcps, crps)),
-        _ => None,
-    };
-    let claim = findings.claim(
-        "crps_misses_nothing_with_much_overhead",
-        "Where the interface overhead is high, crps misses nothing, and ptps and wcps miss something",
-        ratios_by_rule(&late[0]),
-        decided(0, |ptps, wcps, crps| crps == 0.0 && ptps > 0.0 && wcps > 0.0),
-    );
-    needs_time(claim, duration);
-    let claim = findings.claim(
-        "crps_misses_far_less_with_little_overhead",
-        "Where it is low, ptps misses at least 200 times as much as crps, and wcps at least 100 times as much",
-        ratios_by_rule(&late[1]),
-        decided(1, |ptps, wcps, crps| ptps >= 200.0 * crps && wcps >= 100.0 * crps),
-    );
-    needs_time(claim, duration);
+    let examples = [
+        ("crps_misses_nothing_with_much_overhead", NOTHING_WITH_MUCH, misses_nothing as Example),
+        ("crps_misses_far_less_with_little_overhead", FAR_LESS_WITH_LITTLE, misses_far_less),
+    ];
+    for ((name, sentence, holds), ratios) in examples.into_iter().zip(&late) {
+        let claim = findings.claim(name, sentence, ratios_by_rule(ratios), example(ratios, holds));
+        needs_time(claim, duration);
+    }
     findings.claim(
         "single_domains_behave_alike",
         "Where a domain is alone, the three rules give the same response times",
@@ -567,10 +558,11 @@ fn partitions(context: &Context) -> Result<Findings, Failure> {
         alike,
     );
     differences(&mut findings, count);
-    findings.differences.push(ARINC.to_owned());
-    findings.differ(["How much crps improves miss ratios depends on the tasks of the partitions."]);
+    findings.differ([ARINC, TASKS]);
     Ok(findings)
 }
+
+const TASKS: &str = "How much crps improves miss ratios depends on the tasks of the partitions.";
 
 const ARINC: &str = "The ARINC 653 tasks are not public. These partitions are synthetic, with the utilisations \
      of Table I. The paper gives the number of domains of workloads 2 and 7; the others have five.";

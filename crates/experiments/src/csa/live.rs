@@ -5,11 +5,12 @@ use takt_model::{Auto, Costs, Exec, ServerRule, Span, System};
 use takt_report::{Figure, Form, Series};
 use takt_run::{RunError, RunOptions, RunSummary, ServerBackEnd, Trace, prepare};
 
+use super::claims::{Claims, OnKernel, claim_names};
 use super::measure::{Jobs, Responsiveness, miss_ratio, run_system};
 use super::workload::Domains;
 use super::{
-    ARINC, FACTORS, FIG6_PAPER, KINDS, LATE, NonIncreasing, RANGES, RULES, Scope, WORKLOADS, distribution, figure,
-    in_percent, late_percent, medians, miss_ratios, needs_time, partition_domains, percent, ratios_by_rule, workload,
+    ARINC, FACTORS, FIG6_PAPER, KINDS, LATE, RANGES, RULES, SWITCH, Scope, TASKS, WORKLOADS, distribution, figure,
+    late_percent, medians, miss_ratios, partition_domains, percent, workload,
 };
 use crate::context::Context;
 use crate::failure::Failure;
@@ -35,12 +36,6 @@ pub(super) struct Kernel {
 /// Runs Systems on a kernel, each for this time.
 pub(super) type Runner = fn(&Context, &[System], Span, &mut Findings) -> Result<Vec<CsaRun>, Failure>;
 
-pub(super) struct Claims {
-    pub(super) order: &'static str,
-    pub(super) gain: &'static str,
-    pub(super) overhead: &'static str,
-}
-
 pub(super) struct CsaRun {
     pub(super) found: Responsiveness,
     /// What a decision cost, if the kernel measured it.
@@ -54,22 +49,19 @@ pub(super) const THIS_KERNEL: Kernel = Kernel {
     speed: 2,
     has_quantum: true,
     duration: (Span::from_s(10), Span::from_ms(1_500)),
-    claims: Claims {
-        order: "live_crps_misses_least_then_wcps",
-        gain: "live_crps_gains_from_early_completions",
-        overhead: "live_much_overhead_gains_more",
-    },
+    claims: claim_names!("live"),
     run: run_on_this_kernel,
     difference: "The paper ran a patched Xen on one core. Here budget managers under SCHED_FIFO keep the budgets of \
                  threads on one CPU of a stock kernel.",
 };
 
 /// The load of Fig. 6. The kernel gives real-time threads 95 % of a CPU, so it is not 1.0.
-const LOAD: f64 = 0.9;
+pub(super) const LOAD: f64 = 0.9;
 const CHARGED: &str = "simulated with measured costs";
 
-struct Setting {
-    name: String,
+#[derive(Default)]
+pub(super) struct Setting {
+    pub(super) name: String,
     file: String,
     domains: Domains,
     etf: u64,
@@ -78,11 +70,11 @@ struct Setting {
 
 /// The jobs of a setting by rule, from each source.
 #[derive(Default)]
-struct Measured {
-    simulated: Vec<Vec<f64>>,
-    live: Vec<Vec<f64>>,
+pub(super) struct Measured {
+    pub(super) simulated: Vec<Vec<f64>>,
+    pub(super) live: Vec<Vec<f64>>,
     /// Empty without measured costs.
-    charged: Vec<Vec<f64>>,
+    pub(super) charged: Vec<Vec<f64>>,
 }
 
 #[derive(Default)]
@@ -124,7 +116,8 @@ pub(super) fn periods(context: &Context, kernel: &Kernel, scope: Scope) -> Resul
     for (setting, measured) in settings.iter().zip(&measured) {
         findings.figures.push(picture(kernel, setting, measured, whose, here));
     }
-    claim_order(kernel, &mut findings, whose, &settings, &measured, paper_time);
+    let figure = OnKernel { kernel, settings: &settings, measured: &measured, paper_time };
+    figure.claim_order(&mut findings, whose);
     Ok(findings)
 }
 
@@ -150,21 +143,9 @@ pub(super) fn factors(context: &Context, kernel: &Kernel) -> Result<Findings, Fa
     for (setting, measured) in settings.iter().zip(&measured) {
         findings.figures.push(picture(kernel, setting, measured, whose, here));
     }
-    claim_order(kernel, &mut findings, whose, &settings, &measured, paper_time);
-    let mut gains = NonIncreasing::default();
-    let crps: Vec<Option<f64>> = measured.iter().map(|measured| miss_ratio(&measured.live[2])).collect();
-    gains.add(&crps);
-    let told: Vec<String> = crps.iter().map(|ratio| in_percent(*ratio)).collect();
-    let claim = findings.claim(
-        kernel.claims.gain,
-        format!(
-            "On {} under crps the least important domain misses no more where more important domains need less",
-            kernel.name
-        ),
-        format!("U_W {LOAD:.1}: {}", told.join(", ")),
-        gains.holds().filter(|_| !context.stopped()),
-    );
-    needs_time(claim, paper_time);
+    let figure = OnKernel { kernel, settings: &settings, measured: &measured, paper_time };
+    figure.claim_order(&mut findings, whose);
+    figure.claim_gains(&mut findings);
     findings.differ([
         "U_W = 0.7 and 0.8 are left out to save time, and 1.0 because a kernel gives real-time threads 95 % of a CPU.",
     ]);
@@ -203,27 +184,20 @@ pub(super) fn partitions(context: &Context, kernel: &Kernel) -> Result<Findings,
     for (setting, measured) in settings.iter().zip(&measured) {
         findings.figures.push(picture(kernel, setting, measured, "all jobs", here));
     }
-    claim_order(kernel, &mut findings, "all jobs", &settings, &measured, paper_time);
-    let faster = |at: usize| {
-        let medians = medians(&measured.get(at)?.live);
-        medians[0].zip(medians[2]).map(|(ptps, crps)| 1.0 - crps / ptps)
-    };
-    let claim = findings.claim(
-        kernel.claims.overhead,
-        format!(
-            "On {} crps shortens the median response of ptps more where the interface overhead is high",
-            kernel.name
-        ),
-        format!("by {} with much overhead, by {} with little", in_percent(faster(0)), in_percent(faster(1))),
-        faster(0).zip(faster(1)).filter(|(much, little)| much != little).map(|(much, little)| much > little),
-    );
-    needs_time(claim, paper_time);
+    let figure = OnKernel { kernel, settings: &settings, measured: &measured, paper_time };
+    figure.claim_order(&mut findings, "all jobs");
+    figure.claim_examples(&mut findings);
     let load = WORKLOADS.map(|(load, _)| load);
     findings.differences.push(format!(
         "One set of partitions runs for each workload, of utilisations {}, {} and {}.",
         load[0], load[5], load[6]
     ));
-    findings.differences.push(ARINC.to_owned());
+    findings.differences.push(format!(
+        "In the simulation a switch costs {}. On {} it costs what it costs there.",
+        Span::from_ns(SWITCH.as_ns() / kernel.speed),
+        kernel.name
+    ));
+    findings.differ([ARINC, TASKS]);
     Ok(findings)
 }
 
@@ -406,29 +380,6 @@ fn picture(kernel: &Kernel, setting: &Setting, measured: &Measured, whose: &str,
     let chart: Figure = figure(&title, series.collect());
     let caption = format!("A workload for {here} on {}, and the same simulated.", kernel.name);
     Drawn::of(&setting.file, &chart, title, caption)
-}
-
-fn claim_order(
-    kernel: &Kernel,
-    findings: &mut Findings,
-    whose: &str,
-    settings: &[Setting],
-    measured: &[Measured],
-    paper_time: Span,
-) {
-    let (mut ordered, mut told) = (NonIncreasing::default(), Vec::new());
-    for (setting, measured) in settings.iter().zip(measured) {
-        let ratios: Vec<Option<f64>> = measured.live.iter().map(|jobs| miss_ratio(jobs)).collect();
-        ordered.add(&ratios);
-        told.push(format!("{}: {}", setting.name, ratios_by_rule(&ratios)));
-    }
-    let claim = findings.claim(
-        kernel.claims.order,
-        format!("On {}, of {whose}, crps misses no more than wcps, and wcps no more than ptps", kernel.name),
-        told.join("; "),
-        ordered.holds().filter(|_| measured.len() == settings.len()),
-    );
-    needs_time(claim, paper_time);
 }
 
 fn differences(kernel: &Kernel, findings: &mut Findings, here: Span, paper_time: Span) {

@@ -16,7 +16,7 @@ pub(super) const DOMAINS: usize = 5;
 pub(super) const QUANTUM: Span = Span::from_ms(1);
 
 /// Domains from the most to the least important, with their interfaces.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Domains {
     pub(super) domains: Vec<Domain>,
     /// The costs of switches on the node. Interfaces do not cover them.

@@ -1,0 +1,245 @@
+//! Claims of [CSA] Figs. 6 and 7 that simulations and kernels share, and the claims about a kernel.
+
+use takt_model::{ServerRule, Span};
+
+use super::live::{Kernel, LOAD, Measured, Setting};
+use super::measure::miss_ratio;
+use super::{NonIncreasing, RULES, in_percent, medians, needs_time, quartiles, ratios_by_rule};
+use crate::findings::Findings;
+
+/// Whether an example of the paper is one here: by the miss ratios under ptps, wcps and crps.
+pub(super) type Example = fn(f64, f64, f64) -> bool;
+
+// The paper's examples of what crps improves, in numbers.
+pub(super) const NOTHING_WITH_MUCH: &str =
+    "Where the interface overhead is high, crps misses nothing, and ptps and wcps miss something";
+pub(super) const FAR_LESS_WITH_LITTLE: &str = "Where the interface overhead is low, ptps misses at least 200 times as \
+     much as crps, and wcps at least 100 times as much";
+
+pub(super) fn misses_nothing(ptps: f64, wcps: f64, crps: f64) -> bool {
+    crps == 0.0 && ptps > 0.0 && wcps > 0.0
+}
+
+pub(super) fn misses_far_less(ptps: f64, wcps: f64, crps: f64) -> bool {
+    ptps >= 200.0 * crps && wcps >= 100.0 * crps
+}
+
+/// Returns `None` if no job was late.
+pub(super) fn example(ratios: &[Option<f64>], holds: Example) -> Option<bool> {
+    match *ratios {
+        [Some(ptps), Some(wcps), Some(crps)] if ptps + wcps + crps > 0.0 => Some(holds(ptps, wcps, crps)),
+        _ => None,
+    }
+}
+
+/// The names of the claims.
+pub(super) struct Claims {
+    pub(super) order: &'static str,
+    /// By rule.
+    pub(super) gains: [&'static str; 3],
+    pub(super) overhead: &'static str,
+    pub(super) nothing: &'static str,
+    pub(super) far_less: &'static str,
+    pub(super) alone: &'static str,
+}
+
+/// The names of the claims with this prefix.
+macro_rules! claim_names {
+    ($prefix:literal) => {
+        $crate::csa::claims::Claims {
+            order: concat!($prefix, "_crps_misses_least_then_wcps"),
+            gains: [
+                concat!($prefix, "_ptps_gains_nothing_from_early_completions"),
+                concat!($prefix, "_wcps_gains_from_early_completions"),
+                concat!($prefix, "_crps_gains_from_early_completions"),
+            ],
+            overhead: concat!($prefix, "_much_overhead_gains_more"),
+            nothing: concat!($prefix, "_crps_misses_nothing_with_much_overhead"),
+            far_less: concat!($prefix, "_crps_misses_far_less_with_little_overhead"),
+            alone: concat!($prefix, "_single_domains_behave_alike"),
+        }
+    };
+}
+pub(super) use claim_names;
+
+/// No two measurements are equal. Values count as alike if they differ by no more: by 5 % of the jobs, of the deadline,
+/// or of the median under ptps.
+const ALIKE: f64 = 0.05;
+
+/// What a kernel measured for a figure.
+pub(super) struct OnKernel<'a> {
+    pub(super) kernel: &'a Kernel,
+    pub(super) settings: &'a [Setting],
+    /// Fewer than there are settings if it was told to stop.
+    pub(super) measured: &'a [Measured],
+    pub(super) paper_time: Span,
+}
+
+impl OnKernel<'_> {
+    /// Adds a claim, or the reason why it is not decided.
+    fn claim(
+        &self,
+        findings: &mut Findings,
+        name: &'static str,
+        sentence: &str,
+        found: String,
+        holds: Result<bool, &str>,
+    ) {
+        let is_whole = self.measured.len() == self.settings.len();
+        let holds = if is_whole { holds } else { Err("it ended early") };
+        let why = holds.err().map_or_else(String::new, |why| format!("; not decided: {why}"));
+        let claim = findings.claim(name, format!("{sentence} (on {})", self.kernel.name), found + &why, holds.ok());
+        needs_time(claim, self.paper_time);
+    }
+
+    /// The miss ratios of each setting that was measured, by rule.
+    fn ratios(&self) -> Vec<Vec<Option<f64>>> {
+        let of = |measured: &Measured| measured.live.iter().map(|jobs| miss_ratio(jobs)).collect();
+        self.measured.iter().map(of).collect()
+    }
+
+    pub(super) fn claim_order(&self, findings: &mut Findings, whose: &str) {
+        let (mut ordered, mut told) = (NonIncreasing::default(), Vec::new());
+        for (setting, ratios) in self.settings.iter().zip(self.ratios()) {
+            ordered.add(&ratios);
+            told.push(format!("{}: {}", setting.name, ratios_by_rule(&ratios)));
+        }
+        let sentence = format!("Of {whose} crps misses no more than wcps, and wcps no more than ptps");
+        self.claim(findings, self.kernel.claims.order, &sentence, told.join("; "), ordered.holds().ok_or(NO_MISS));
+    }
+
+    /// The claims of Fig. 6 about factors.
+    pub(super) fn claim_gains(&self, findings: &mut Findings) {
+        let (names, ratios) = (self.kernel.claims.gains, self.ratios());
+        for (at, (name, rule)) in names.into_iter().zip(RULES).enumerate() {
+            let ratios: Vec<Option<f64>> = ratios.iter().map(|ratios| ratios[at]).collect();
+            let told: Vec<String> = ratios.iter().map(|ratio| in_percent(*ratio)).collect();
+            let (misses, holds) = if rule == ServerRule::Ptps {
+                ("as much, whatever more important domains need", are_alike(&ratios))
+            } else {
+                let mut gains = NonIncreasing::default();
+                gains.add(&ratios);
+                ("no more where more important domains need less", gains.holds().ok_or(NO_MISS))
+            };
+            let sentence = format!("Under {} the least important domain misses {misses}", rule.name());
+            self.claim(findings, name, &sentence, format!("U_W {LOAD:.1}: {}", told.join(", ")), holds);
+        }
+    }
+
+    /// The claims of Fig. 7 beside the order.
+    pub(super) fn claim_examples(&self, findings: &mut Findings) {
+        let claims = &self.kernel.claims;
+        let faster = |at: usize| {
+            let medians = medians(&self.measured.get(at)?.live);
+            medians[0].zip(medians[2]).map(|(ptps, crps)| 1.0 - crps / ptps)
+        };
+        let sentence = "crps shortens the median response of ptps more where the interface overhead is high";
+        let found =
+            format!("by {} with much overhead, by {} with little", in_percent(faster(0)), in_percent(faster(1)));
+        let holds = match faster(0).zip(faster(1)) {
+            Some((much, little)) if (much - little).abs() > ALIKE => Ok(much > little),
+            _ => Err("they differ by no more than 5 %"),
+        };
+        self.claim(findings, claims.overhead, sentence, found, holds);
+        let ratios = self.ratios();
+        let examples = [
+            (claims.nothing, NOTHING_WITH_MUCH, misses_nothing as Example),
+            (claims.far_less, FAR_LESS_WITH_LITTLE, misses_far_less),
+        ];
+        for (at, (name, sentence, holds)) in examples.into_iter().enumerate() {
+            let ratios = ratios.get(at).map_or(&[][..], Vec::as_slice);
+            self.claim(findings, name, sentence, ratios_by_rule(ratios), example(ratios, holds).ok_or(NO_MISS));
+        }
+        let jobs = self.measured.get(ALONE).map_or(&[][..], |measured| measured.live.as_slice());
+        let apart = farthest(jobs);
+        self.claim(
+            findings,
+            claims.alone,
+            "Where a domain is alone, the three rules give the same response times",
+            apart.map_or("-".to_owned(), |apart| {
+                format!("the quartiles of workload 7 differ by {} of the deadline at most", in_percent(Some(apart)))
+            }),
+            apart.map(|apart| apart <= ALIKE).ok_or("a rule ran no job"),
+        );
+    }
+}
+
+const NO_MISS: &str = "no job was late";
+/// The place of the single domain.
+const ALONE: usize = 2;
+
+/// Whether miss ratios are alike. With few misses they cannot differ.
+fn are_alike(ratios: &[Option<f64>]) -> Result<bool, &'static str> {
+    let known: Vec<f64> = ratios.iter().copied().flatten().collect();
+    let [least, most] = [f64::min, f64::max].map(|of| known.iter().copied().reduce(of).unwrap_or_default());
+    if known.len() < ratios.len() || most <= 2.0 * ALIKE {
+        return Err("no more than 10 % of the jobs were late");
+    }
+    Ok(most - least <= ALIKE)
+}
+
+/// How far the quartiles are apart from rule to rule. `None` without jobs.
+fn farthest(jobs: &[Vec<f64>]) -> Option<f64> {
+    let all: Vec<[f64; 5]> = jobs.iter().map(|jobs| quartiles(jobs)).collect::<Option<_>>()?;
+    let pairs = all.iter().flat_map(|one| all.iter().map(move |other| (one, other)));
+    pairs.flat_map(|(one, other)| (1..4).map(move |at| (one[at] - other[at]).abs())).reduce(f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lab::LAB;
+    use super::*;
+
+    /// Jobs of which this many of a hundred are late, and the others take this part of their deadlines.
+    fn jobs(late: usize, others: f64) -> Vec<f64> {
+        (0..100).map(|at| if at < late { 2.0 } else { others }).collect()
+    }
+
+    /// What a figure claims about measured jobs: by setting and by rule.
+    fn claims(live: &[[Vec<f64>; 3]], add: fn(&OnKernel<'_>, &mut Findings)) -> Findings {
+        let settings: Vec<Setting> = (0..3).map(|_| Setting::default()).collect();
+        let live = live.iter().map(|jobs| jobs.to_vec());
+        let measured: Vec<Measured> = live.map(|live| Measured { live, ..Measured::default() }).collect();
+        let mut findings = Findings::default();
+        let paper_time = Span::from_s(20);
+        add(&OnKernel { kernel: &LAB, settings: &settings, measured: &measured, paper_time }, &mut findings);
+        findings
+    }
+
+    fn verdicts(findings: &Findings) -> Vec<Option<bool>> {
+        findings.claims.iter().map(|claim| claim.holds).collect()
+    }
+
+    #[test]
+    fn factors_change_misses_by_rule() {
+        let of = |late: &[[usize; 3]]| {
+            let live: Vec<_> = late.iter().map(|late| late.map(|late| jobs(late, 0.5))).collect();
+            verdicts(&claims(&live, |figure, findings| figure.claim_gains(findings)))
+        };
+        // By factor. As in the paper, but for a little under ptps.
+        assert_eq!(of(&[[27, 12, 1], [24, 9, 0], [28, 1, 0]]), [Some(true); 3]);
+        // Under ptps less, under wcps more, and under crps nothing.
+        assert_eq!(of(&[[27, 12, 0], [27, 9, 0], [20, 13, 0]]), [Some(false), Some(false), None]);
+        // So few misses under ptps do not tell.
+        assert_eq!(of(&[[9, 12, 1], [9, 9, 0], [2, 1, 0]]), [None, Some(true), Some(true)]);
+        assert_eq!(of(&[[27, 12, 1], [27, 9, 0]]), [None; 3], "a run that ended early decides nothing");
+    }
+
+    #[test]
+    fn examples_are_decided_where_jobs_are_late_and_medians_differ() {
+        let of = |live: [[(usize, f64); 3]; 3]| {
+            let live = live.map(|by_rule| by_rule.map(|(late, others)| jobs(late, others)));
+            claims(&live, |figure, findings| figure.claim_examples(findings))
+        };
+        // Workloads with much and with little overhead, and with one domain.
+        let paper =
+            of([[(3, 0.5), (2, 0.5), (0, 0.4)], [(20, 0.5), (20, 0.5), (0, 0.48)], [(0, 0.10), (0, 0.11), (0, 0.12)]]);
+        assert_eq!(verdicts(&paper), [Some(true); 4]);
+        let ours = of([[(5, 0.5), (5, 0.5), (2, 0.5)], [(6, 0.5), (6, 0.5), (3, 0.4)], [(0, 0.1), (0, 0.1), (0, 0.2)]]);
+        assert_eq!(verdicts(&ours), [Some(false); 4]);
+        let idle = of([[(0, 0.5); 3], [(0, 0.5), (0, 0.5), (0, 0.49)], [(0, 0.1); 3]]);
+        assert_eq!(verdicts(&idle), [None, None, None, Some(true)]);
+        let reasons: Vec<bool> = idle.claims.iter().map(|claim| claim.found.contains("not decided: ")).collect();
+        assert_eq!(reasons, [true, true, true, false], "the reason is stated");
+    }
+}
