@@ -60,10 +60,10 @@ fn run_in_the_lab(
     let costs = overheads.costs();
     if let Some(Costs { switch, interrupt, .. }) = costs {
         findings.notes.push(format!(
-            "From the completion of a job to the start of one that had waited, {switch} passed (p50). Interrupts and the \
-             thread that wakes the scheduler took {:.2} % of the time of jobs. The simulation with measured costs \
-             charges each job, and each time that it gets the CPU, with one such hand-off, and takes that share of the \
-             time.",
+            "From the completion of a job to the start of one that had waited, {switch} passed (p50). Interrupts and \
+             the thread that wakes the scheduler took {:.2} % of the time of jobs. The simulation with measured costs \
+             charges each job, and each time that it gets the CPU, with one such hand-off, and takes that share of \
+             the time.",
             interrupt.as_ns() as f64 / Costs::INTERRUPT_PERIOD_DEFAULT.as_ns() as f64 * 100.0
         ));
     }
