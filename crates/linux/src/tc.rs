@@ -216,6 +216,8 @@ pub struct Restored {
     pub discipline: String,
     /// Its limit of segments now.
     pub gso_max_segs: u32,
+    /// Whether this is what it had before; `false`: nothing tells what it had.
+    pub is_former: bool,
 }
 
 /// A class as the kernel has it.
@@ -303,7 +305,7 @@ pub fn remove(device: &Device) -> Result<Restored, NetError> {
             former::Tree::remove(&mut netlink, device.index).map_err(failed)?;
             let now = former::Tree::read(&mut netlink, device.index).map_err(failed)?;
             let (discipline, gso_max_segs) = (now.name(), device.gso_max_segs);
-            Some(Restored { device: device.name.clone(), discipline, gso_max_segs })
+            Some(Restored { device: device.name.clone(), discipline, gso_max_segs, is_former: false })
         }
         None => None,
     };

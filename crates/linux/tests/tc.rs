@@ -207,27 +207,37 @@ fn shares_that_are_kept_stay_until_they_are_removed() {
         held.restore().unwrap().unwrap();
         apply(&device, &plan(20), &Rule::usual(false), true).unwrap().leave();
         let removed = tc::remove(&device).unwrap();
-        assert_eq!(removed.discipline, "noqueue (the kernel's default)");
+        assert_eq!((&*removed.discipline, removed.is_former), ("noqueue (the kernel's default)", true));
+        // Without a state file nobody knows what the device had.
+        apply(&device, &plan(20), &Rule::usual(false), true).unwrap().leave();
+        fs::remove_file(state_of(&device)).unwrap();
+        assert!(!tc::remove(&device).unwrap().is_former);
+        apply(&device, &plan(20), &Rule::usual(false), true).unwrap().leave();
+        fs::remove_file(state_of(&device)).unwrap();
+        let held = apply(&device, &plan(40), &Rule::usual(false), false).unwrap();
+        assert!(!held.restore().unwrap().unwrap().is_former);
         assert_eq!(tc::show(Some(&device)).unwrap(), []);
     });
+}
+
+/// The state file of a device in this thread's network namespace.
+fn state_of(device: &Device) -> PathBuf {
+    let number = fs::metadata("/proc/thread-self/ns/net").unwrap().ino();
+    takt_linux::recovery::state_folder().join(format!("net-{number}-{}", device.index))
 }
 
 #[test]
 fn settings_of_a_removed_namespace_are_forgotten() {
     let _alone = alone();
-    let mut state = String::new();
+    let mut state = None;
     on_cable(|cable| {
         let device = device(cable);
         let plan = Plan::new(&link(Some(20), None), &device).unwrap();
         apply(&device, &plan, &Rule::usual(false), true).unwrap().leave();
-        let number = fs::metadata("/proc/thread-self/ns/net").unwrap().ino();
-        state = format!("net-{number}-{}", device.index);
+        state = Some(state_of(&device));
     });
-    if state.is_empty() {
-        return;
-    }
+    let Some(path) = state else { return };
     // As if its process had been killed: it was not to be kept.
-    let path = takt_linux::recovery::state_folder().join(state);
     let text = fs::read_to_string(&path).unwrap();
     let dead = text.lines().map(|line| match line.split_once(' ') {
         Some(("kept", _)) => "kept 0\n".to_owned(),
@@ -261,8 +271,7 @@ fn a_default_of_another_kind_is_an_error_and_mended_by_the_kind_that_was_there()
 
         // As if the kernel had made another kind then.
         kept();
-        let number = fs::metadata("/proc/thread-self/ns/net").unwrap().ino();
-        let path = takt_linux::recovery::state_folder().join(format!("net-{number}-{}", device.index));
+        let path = state_of(&device);
         let rewrite = |from: &str, to: &str| {
             let text = fs::read_to_string(&path).unwrap();
             assert!(text.contains(from), "{text}");

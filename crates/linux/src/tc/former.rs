@@ -176,6 +176,11 @@ impl Tree {
         if made.is_empty() || device.can { None } else { lost(&made, default_kind().as_deref(), &device.name) }
     }
 
+    /// Whether it was read. takt has no former tree of a device on which it found classes of its own.
+    pub(super) fn is_known(&self) -> bool {
+        !self.objects.is_empty()
+    }
+
     /// Whether the device has it again: `now` has the same objects, and the same kinds by default.
     pub(super) fn is_back(&self, now: &Tree, device: &Device) -> bool {
         let own = |tree: &Tree| -> Vec<String> {
@@ -185,8 +190,7 @@ impl Tree {
             texts
         };
         let defaults = if device.up {
-            // Without an object the former tree is not known.
-            self.objects.is_empty() || kinds(&self.objects) == kinds(&now.objects)
+            !self.is_known() || kinds(&self.objects) == kinds(&now.objects)
         } else {
             // The kernel makes them when the device goes up.
             self.lost_default(device).is_none()

@@ -561,5 +561,6 @@ pub(super) fn restore(lock: &Lock, netlink: &mut Netlink, state: &State) -> Resu
     }
     // A device that is down has none until it goes up.
     let discipline = if device.up { now.name() } else { former.name() };
-    Ok(Some(Restored { device: device.name, discipline, gso_max_segs: state.gso_max_segs }))
+    let (gso_max_segs, is_former) = (state.gso_max_segs, former.is_known());
+    Ok(Some(Restored { device: device.name, discipline, gso_max_segs, is_former }))
 }

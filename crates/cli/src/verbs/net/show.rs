@@ -37,8 +37,15 @@ pub(super) fn remove(options: &args::NetRemove, json: bool) -> Outcome {
 }
 
 pub(super) fn restored_told(restored: &Restored) -> String {
-    let Restored { device, discipline, gso_max_segs } = restored;
-    format!("{device} has what it had before: {discipline}, gso_max_segs {gso_max_segs}")
+    let Restored { device, discipline, gso_max_segs, is_former } = restored;
+    if *is_former {
+        format!("{device} has what it had before: {discipline}, gso_max_segs {gso_max_segs}")
+    } else {
+        format!(
+            "{device} has the kernel's default now, {discipline}, and gso_max_segs {gso_max_segs}: no state file tells \
+             what it had before"
+        )
+    }
 }
 
 /// The same; null where somebody else has taken takt's classes away.
@@ -48,6 +55,7 @@ pub(super) fn restored_json(restored: Option<&Restored>) -> Value {
             "device": restored.device,
             "discipline": restored.discipline,
             "gso_max_segs": restored.gso_max_segs,
+            "is_former": restored.is_former,
         })
     })
 }
