@@ -19,6 +19,7 @@ use measure::{Responsiveness, miss_ratio, run};
 use workload::{Domains, arinc, synthetic};
 
 mod claims;
+mod kernel;
 mod lab;
 mod live;
 mod measure;

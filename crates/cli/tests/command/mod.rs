@@ -50,8 +50,8 @@ pub(crate) fn read_by_every_verb(folder: &Path) {
     }
 }
 
-/// The misses of a recorded run, by its JSON: each has one cause with a name, and none is by load. Where records of the
-/// kernel are missing, a cause may be unknown; then that is on the screen.
+/// Each miss of a recorded run has one cause with a name, and no job is late by load. `run` is the run's JSON. If
+/// records of the kernel are missing, a cause may be unknown, and the screen says so.
 pub(crate) fn each_miss_has_a_cause(run: &Value, told: &str) {
     let recorded = &run["recorded"];
     let gaps = recorded["missing"].as_u64().expect("a recording") + recorded["lost"].as_u64().expect("a recording");

@@ -2,7 +2,7 @@
 
 use takt_model::{ServerRule, Span};
 
-use super::live::{Kernel, LOAD, Measured, Setting};
+use super::kernel::{Kernel, LOAD, Measured, Setting};
 use super::measure::miss_ratio;
 use super::{NonIncreasing, RULES, in_percent, medians, needs_time, quartiles, ratios_by_rule};
 use crate::findings::Findings;
@@ -31,36 +31,6 @@ pub(super) fn example(ratios: &[Option<f64>], holds: Example) -> Option<bool> {
         _ => None,
     }
 }
-
-/// The names of the claims.
-pub(super) struct Claims {
-    pub(super) order: &'static str,
-    /// By rule.
-    pub(super) gains: [&'static str; 3],
-    pub(super) overhead: &'static str,
-    pub(super) nothing: &'static str,
-    pub(super) far_less: &'static str,
-    pub(super) alone: &'static str,
-}
-
-/// The names of the claims with this prefix.
-macro_rules! claim_names {
-    ($prefix:literal) => {
-        $crate::csa::claims::Claims {
-            order: concat!($prefix, "_crps_misses_least_then_wcps"),
-            gains: [
-                concat!($prefix, "_ptps_gains_nothing_from_early_completions"),
-                concat!($prefix, "_wcps_gains_from_early_completions"),
-                concat!($prefix, "_crps_gains_from_early_completions"),
-            ],
-            overhead: concat!($prefix, "_much_overhead_gains_more"),
-            nothing: concat!($prefix, "_crps_misses_nothing_with_much_overhead"),
-            far_less: concat!($prefix, "_crps_misses_far_less_with_little_overhead"),
-            alone: concat!($prefix, "_single_domains_behave_alike"),
-        }
-    };
-}
-pub(super) use claim_names;
 
 /// No two measurements are equal. Values count as alike if they differ by no more: by 5 % of the jobs, of the deadline,
 /// or of the median under ptps.

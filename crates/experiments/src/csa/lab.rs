@@ -6,8 +6,7 @@ use takt_log::stats::Histogram;
 use takt_log::{Event, JobKey, Reader, Sink as _};
 use takt_model::{Costs, Exec, Span, System, Time, file};
 
-use super::claims::claim_names;
-use super::live::{CsaRun, Kernel};
+use super::kernel::{CsaRun, Kernel, claim_names};
 use super::measure::{Jobs, Responsiveness};
 use crate::context::Context;
 use crate::failure::Failure;

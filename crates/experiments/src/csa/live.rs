@@ -5,9 +5,9 @@ use takt_model::{Auto, Costs, Exec, ServerRule, Span, System};
 use takt_report::{Figure, Form, Series};
 use takt_run::{RunError, RunOptions, RunSummary, ServerBackEnd, Trace, prepare};
 
-use super::claims::{Claims, OnKernel, claim_names};
+use super::claims::OnKernel;
+use super::kernel::{CsaRun, Kernel, LOAD, Measured, Setting, claim_names};
 use super::measure::{Jobs, Responsiveness, miss_ratio, run_system};
-use super::workload::Domains;
 use super::{
     ARINC, FACTORS, FIG6_PAPER, KINDS, LATE, RANGES, RULES, SWITCH, Scope, TASKS, WORKLOADS, distribution, figure,
     late_percent, medians, miss_ratios, partition_domains, percent, workload,
@@ -15,32 +15,6 @@ use super::{
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::findings::{Comparison, Drawn, Findings, LIVE, PAPER, Row, SIMULATED};
-
-/// A kernel that runs the domains.
-pub(super) struct Kernel {
-    /// The name in sentences.
-    pub(super) name: &'static str,
-    /// The name of its values in tables.
-    pub(super) source: &'static str,
-    /// All times of the paper are divided by this.
-    pub(super) speed: u64,
-    /// Whether it decides at multiples of a quantum, as in the paper.
-    pub(super) has_quantum: bool,
-    /// How long each measurement lasts: the usual length, and the length with `--short`.
-    pub(super) duration: (Span, Span),
-    pub(super) claims: Claims,
-    pub(super) run: Runner,
-    pub(super) difference: &'static str,
-}
-
-/// Runs Systems on a kernel, each for this time.
-pub(super) type Runner = fn(&Context, &[System], Span, &mut Findings) -> Result<Vec<CsaRun>, Failure>;
-
-pub(super) struct CsaRun {
-    pub(super) found: Responsiveness,
-    /// What a decision cost, if the kernel measured it.
-    pub(super) costs: Option<Costs>,
-}
 
 pub(super) const THIS_KERNEL: Kernel = Kernel {
     name: "this kernel",
@@ -55,27 +29,7 @@ pub(super) const THIS_KERNEL: Kernel = Kernel {
                  threads on one CPU of a stock kernel.",
 };
 
-/// The load of Fig. 6. The kernel gives real-time threads 95 % of a CPU, so it is not 1.0.
-pub(super) const LOAD: f64 = 0.9;
 const CHARGED: &str = "simulated with measured costs";
-
-#[derive(Default)]
-pub(super) struct Setting {
-    pub(super) name: String,
-    file: String,
-    domains: Domains,
-    etf: u64,
-    paper: [Option<f64>; 3],
-}
-
-/// The jobs of a setting by rule, from each source.
-#[derive(Default)]
-pub(super) struct Measured {
-    pub(super) simulated: Vec<Vec<f64>>,
-    pub(super) live: Vec<Vec<f64>>,
-    /// Empty without measured costs.
-    pub(super) charged: Vec<Vec<f64>>,
-}
 
 #[derive(Default)]
 struct Evidence {

@@ -397,6 +397,9 @@ mod tests {
 
     #[test]
     fn the_setting_is_read_from_other_network_namespaces() {
+        if let Err(error) = fs::metadata("/proc/1/ns/net") {
+            return println!("skipped: nobody may see the initial network namespace: {error}");
+        }
         let elsewhere = std::thread::spawn(|| crate::net::new_space().map(|_space| default_kind()));
         match elsewhere.join().unwrap() {
             Ok(kind) => assert_eq!(kind, default_kind()),

@@ -34,7 +34,7 @@ fn for_groups(system: &System, groups: &BTreeMap<PathBuf, ComponentId>, ceilings
         let terms = plan::terms_of(system, id, component);
         if let Some((_, _, period, budget)) = terms.into_iter().find(|terms| ceiling.is_below(terms.3, terms.2)) {
             let part = format!("component \"{}\"", component.name);
-            let why = format!("its group has a limit of {ceiling}, and a budget of {budget} in {period} exceeds it");
+            let why = format!("its group has a limit of {ceiling}, below its budget of {budget} in {period}");
             obstacles.push(Obstacle::new(part, why, format!("lower the budget, or {}", ceiling.removal())));
         }
     }
@@ -91,8 +91,8 @@ mod tests {
         assert_eq!(
             refused(&[limit("/g/guest", 29)]),
             [
-                "component \"guest\": its group has a limit of 29ms in 100ms, and a budget of 6ms in 20ms exceeds it; lower \
-              the budget, or echo max > /g/guest/cpu.max"
+                "component \"guest\": its group has a limit of 29ms in 100ms, below its budget of 6ms in 20ms; lower the \
+                 budget, or echo max > /g/guest/cpu.max"
             ]
         );
         // Of the groups around, below and elsewhere, whatever they leave.
