@@ -263,7 +263,7 @@ fn components_join_and_leave_a_run_by_its_socket() {
     // The task's memory is locked as it joins.
     fs::write(folder.join("camera.toml"), component("camera", 4) + "wss = \"16MiB\"\n").expect("a file");
     fs::write(folder.join("vast.toml"), component("vast", 1) + "wss = \"9000000GiB\"\n").expect("a file");
-    fs::write(folder.join("radar.toml"), component("radar", 1)).expect("a file");
+    fs::write(folder.join("radar.toml"), component("radar", 3)).expect("a file");
     fs::write(folder.join("huge.toml"), component("huge", 19)).expect("a file");
     fs::write(folder.join("wrong.toml"), "[[component]]\nname = 3\n").expect("a file");
     fs::write(folder.join("grid.toml"), component("grid", 1).replacen("budget", "quantum = \"1ms\"\nbudget", 1))
