@@ -196,7 +196,8 @@ fn golden_systems_keep_their_order_if_decisions_cost_time() {
 fn agrees(folder: &Path, name: &str, back_end: &str) -> bool {
     let (file, duration) = (format!("{GOLDEN}/{name}.toml"), DURATION.to_string());
     succeeds(folder, &["sim", &file, "--for", &duration, "-o", "sim.takt"]);
-    let simulated = Schedule::simulated(&golden(name));
+    let system = golden(name);
+    let simulated = Schedule::simulated(&system);
     assert!(!simulated.cpus.is_empty() && !simulated.servers.is_empty());
     let (mut differences, mut gaps, mut longest) = (Vec::new(), 0, Span::ZERO);
     for _ in 0..ATTEMPTS {
@@ -208,7 +209,7 @@ fn agrees(folder: &Path, name: &str, back_end: &str) -> bool {
             println!("skipped: {name} under {back_end}: the kernel is not recorded, so nothing is known of servers");
             return true;
         }
-        let live = Schedule::read(&folder.join("live.takt"), golden(name).nodes[0].cpus > 1);
+        let live = Schedule::read(&folder.join("live.takt"), system.nodes[0].cpus > 1);
         let (taken, tolerance) = measured(&answer, back_end, &live);
         if taken >= DISTURBED {
             println!("{name} under {back_end}: not compared, the machine took {taken}");

@@ -75,7 +75,7 @@ fn the_log_of_a_live_hierarchy_is_read_by_every_verb() {
     read_by_every_verb(folder);
     let (out, _) = succeeds(folder, &["stats", "live.takt"]);
     assert!(out.contains("wcps") && out.contains("deferrable"), "{out}");
-    // What was measured is charged: a file with these costs is checked with them.
+    // A file with the measured costs: `check` charges them.
     let charged = DOMAINS.replace(
         "strategy = \"rm\"\n[[component]]\nname = \"high\"",
         "strategy = \"rm\"\ncosts = { release = \"60us\", switch = \"60us\", latency = \"100us\" }\n\
@@ -101,14 +101,14 @@ fn components_that_pass_check_with_measured_costs_are_not_late_by_their_load() {
         let (out, _) = succeeds(folder, &["run", "domains.toml", "--for", "200ms"]);
         let costs = out.lines().find_map(|line| line.strip_prefix("check charges this with ")).expect("costs");
         let head = "strategy = \"rm\"\n[[component]]\nname = \"high\"";
-        let charged = DOMAINS
+        // Five times as long, so that a slow machine's costs fit in as well.
+        let times = [("20ms", "100ms"), ("40ms", "200ms"), ("\"2ms", "\"10ms"), ("\"8ms", "\"40ms")];
+        let longer = times.iter().fold(DOMAINS.to_owned(), |text, (from, to)| text.replace(from, to));
+        let charged = longer
             .replace(head, &format!("{costs}\n{head}"))
             .replace("budget = \"6ms\"", "budget = \"auto\"")
             .replace("budget = \"12ms\"", "budget = \"auto\"")
             .replace("offset = \"4ms\"\n", "");
-        // Five times as long, so that a slow machine's costs fit in as well.
-        let longer = [("20ms", "100ms"), ("40ms", "200ms"), ("\"2ms", "\"10ms"), ("\"8ms", "\"40ms")];
-        let charged = longer.iter().fold(charged, |text, (from, to)| text.replace(from, to));
         fs::write(folder.join("charged.toml"), &charged).expect("a file");
         let (status, sized, error) = takt(folder, &["size", "charged.toml", "-o", "sized.toml"]);
         if status == 1 {
@@ -143,7 +143,7 @@ fn any_process(is_so: impl Fn(&Path) -> bool) -> bool {
     fs::read_dir("/proc").expect("/proc").flatten().any(|process| is_so(&process.path()))
 }
 
-/// Whether a process is left of the run: one that works in its folder, or a guardian. That has left the folder for `/`.
+/// Whether a process is left of the run: one that works in its folder, or a guardian. A guardian works in `/`.
 fn is_left(folder: &Path, run: Identity) -> bool {
     let is_here = |path: &Path| fs::read_link(path.join("cwd")).is_ok_and(|cwd| cwd == folder);
     any_process(|path| is_here(path) || guards(path, run))

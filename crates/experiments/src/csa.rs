@@ -14,7 +14,10 @@ use super::context::Context;
 use super::findings::{Claim, Comparison, Drawn, Findings, PAPER, Row, SIMULATED};
 use super::{CSA, Experiment, LiveForm};
 use crate::failure::Failure;
-use claims::{Example, FAR_LESS_WITH_LITTLE, NOTHING_WITH_MUCH, example, misses_far_less, misses_nothing};
+use claims::{
+    ALIKE_ALONE, Example, FAR_LESS_WITH_LITTLE, MORE_WITH_MUCH, NOTHING_WITH_MUCH, example, misses_far_less,
+    misses_nothing,
+};
 use measure::{Responsiveness, miss_ratio, run};
 use workload::{Domains, arinc, synthetic};
 
@@ -537,7 +540,7 @@ fn partitions(context: &Context) -> Result<Findings, Failure> {
     let percent_faster = |at: usize| faster[at].map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0));
     let claim = findings.claim(
         "much_overhead_gains_more",
-        "crps shortens the median response of ptps more where the interface overhead is high",
+        MORE_WITH_MUCH,
         format!("by {} with much overhead, by {} with little", percent_faster(0), percent_faster(1)),
         faster[0].zip(faster[1]).filter(|(much, little)| much != little).map(|(much, little)| much > little),
     );
@@ -552,7 +555,7 @@ fn partitions(context: &Context) -> Result<Findings, Failure> {
     }
     findings.claim(
         "single_domains_behave_alike",
-        "Where a domain is alone, the three rules give the same response times",
+        ALIKE_ALONE,
         alike.map_or("not simulated".to_owned(), |alike| {
             format!("the jobs of workload 7 {}", if alike { "agree one by one" } else { "differ" })
         }),

@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 use takt_model::Span;
 
 use crate::cgroup;
-use crate::foreign::{GROUPS_MAX, folders};
+use crate::foreign::{GROUPS_MAX, MAX, groups};
+
+/// The same in version 1.
+const QUOTA: &str = "cpu.cfs_quota_us";
 
 /// The limit of a control group.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,14 +29,14 @@ impl Ceiling {
     /// The limit of the group with this folder (version 2); `None` if it has none.
     #[must_use]
     pub fn of(folder: &Path) -> Option<Ceiling> {
-        let text = fs::read_to_string(folder.join("cpu.max")).ok()?;
+        let text = fs::read_to_string(folder.join(MAX)).ok()?;
         let (quota, period) = text.trim().split_once(' ')?;
         Self::new(folder, (quota, period), false)
     }
 
     fn of_v1(folder: &Path) -> Option<Ceiling> {
         let read = |name: &str| fs::read_to_string(folder.join(name)).ok();
-        Self::new(folder, (&read("cpu.cfs_quota_us")?, &read("cpu.cfs_period_us")?), true)
+        Self::new(folder, (&read(QUOTA)?, &read("cpu.cfs_period_us")?), true)
     }
 
     /// From what the files of the group say, in microseconds. "max" and "-1" are no limits, and no such numbers.
@@ -54,7 +57,7 @@ impl Ceiling {
     /// The command that takes the limit away.
     #[must_use]
     pub fn removal(&self) -> String {
-        let (value, name) = if self.is_v1 { ("-1", "cpu.cfs_quota_us") } else { ("max", "cpu.max") };
+        let (value, name) = if self.is_v1 { ("-1", QUOTA) } else { ("max", MAX) };
         format!("echo {value} > {}", self.folder.join(name).display())
     }
 }
@@ -68,17 +71,10 @@ impl fmt::Display for Ceiling {
 /// The limits of all control groups that this process sees.
 #[must_use]
 pub fn ceilings() -> Vec<Ceiling> {
-    let below = |mount: Option<PathBuf>, of: fn(&Path) -> Option<Ceiling>| {
-        let (mut found, mut waiting, mut looked) = (Vec::new(), Vec::from_iter(mount), 0);
-        while let Some(folder) = waiting.pop().filter(|_| looked < GROUPS_MAX) {
-            looked += 1;
-            found.extend(of(&folder));
-            waiting.extend(folders(&folder));
-        }
-        found
-    };
-    let mut found = below(cgroup::v2_mount(), Ceiling::of);
-    found.extend(below(cgroup::v1_mount("cpu"), Ceiling::of_v1));
+    let all = |mount: Option<PathBuf>| mount.into_iter().flat_map(groups).take(GROUPS_MAX);
+    let of_v2 = all(cgroup::v2_mount()).filter_map(|folder| Ceiling::of(&folder));
+    let of_v1 = all(cgroup::v1_mount("cpu")).filter_map(|folder| Ceiling::of_v1(&folder));
+    let mut found: Vec<Ceiling> = of_v2.chain(of_v1).collect();
     found.sort_by(|one, other| one.folder.cmp(&other.folder));
     found
 }

@@ -142,7 +142,7 @@ pub struct ForeignGroup {
 /// The switch of a group.
 const FREEZE: &str = "cgroup.freeze";
 /// Its limit.
-const MAX: &str = "cpu.max";
+pub(crate) const MAX: &str = "cpu.max";
 /// At most so many groups are looked at.
 pub(crate) const GROUPS_MAX: usize = 100_000;
 
@@ -234,23 +234,22 @@ impl ForeignGroup {
 
 /// The folders of groups that have a unit's name.
 fn unit(mount: &Path, name: &str) -> Vec<PathBuf> {
-    let (mut found, mut waiting, mut looked) = (Vec::new(), vec![mount.to_owned()], 0);
-    while let Some(folder) = waiting.pop().filter(|_| looked < GROUPS_MAX) {
-        looked += 1;
-        for inner in folders(&folder) {
-            if inner.file_name().is_some_and(|own| own == name) {
-                found.push(inner.clone());
-            }
-            waiting.push(inner);
-        }
-    }
+    let is_named = |folder: &PathBuf| folder != mount && folder.file_name().is_some_and(|own| own == name);
+    let mut found: Vec<PathBuf> = groups(mount.to_owned()).take(GROUPS_MAX).filter(is_named).collect();
     found.sort();
     found
 }
 
-pub(crate) fn folders(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path())
+/// The folders of a group and of all groups below it.
+pub(crate) fn groups(folder: PathBuf) -> impl Iterator<Item = PathBuf> {
+    let mut waiting = vec![folder];
+    std::iter::from_fn(move || {
+        let folder = waiting.pop()?;
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        waiting.extend(below.map(|entry| entry.path()));
+        Some(folder)
+    })
 }
 
 /// Whether the group or one around it is frozen, or about to be.
@@ -299,11 +298,10 @@ pub(crate) fn started_by(process: u32, home: &str, ours: &str) -> Vec<u32> {
 /// The threads in a group and in those below it, ascending.
 #[must_use]
 pub fn members(folder: &Path) -> Vec<u32> {
-    let (mut ids, mut waiting) = (Vec::new(), vec![folder.to_owned()]);
-    while let Some(group) = waiting.pop() {
+    let mut ids = Vec::new();
+    for group in groups(folder.to_owned()) {
         let text = fs::read_to_string(group.join("cgroup.threads")).unwrap_or_default();
         ids.extend(text.split_ascii_whitespace().filter_map(|id| id.parse::<u32>().ok()).filter(|id| *id > 0));
-        waiting.extend(folders(&group));
     }
     ids.sort_unstable();
     ids

@@ -296,7 +296,7 @@ mod tests {
         for name in [format!("takt-a.{dead}.0"), format!("takt-a.{own}.x"), format!("takt-b.{dead}.0")] {
             drop(UnixDatagram::bind(folder.join(name)).unwrap());
         }
-        // A process has this number now. It need not be the one that gave the name.
+        // A process has this number now, perhaps another one than the owner.
         drop(UnixDatagram::bind(folder.join(format!("takt-a.{own}.{}", u32::MAX))).unwrap());
         // A process of another PID namespace.
         let elsewhere = UnixDatagram::bind(folder.join(format!("takt-a.{dead}.1"))).unwrap();

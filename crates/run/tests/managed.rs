@@ -708,7 +708,7 @@ fn a_server_that_polls_by_a_change_loses_its_idle_budget() {
             Event::ServerIdle { server: 0 } => is_idle = true,
             Event::Release { job, arrival, .. } if job.task == TaskId(0) => {
                 let phase = usize::from(arrival >= begin) + usize::from(arrival >= end);
-                // A job that comes while another one runs may use that one's budget.
+                // If another job is running, the new one may use its budget.
                 if phase != 1 || is_idle {
                     released.insert(job, (phase, budgets));
                 }

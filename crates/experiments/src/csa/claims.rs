@@ -16,6 +16,10 @@ pub(super) const NOTHING_WITH_MUCH: &str =
 pub(super) const FAR_LESS_WITH_LITTLE: &str = "Where the interface overhead is low, ptps misses at least 200 times as \
      much as crps, and wcps at least 100 times as much";
 
+pub(super) const MORE_WITH_MUCH: &str =
+    "crps shortens the median response of ptps more where the interface overhead is high";
+pub(super) const ALIKE_ALONE: &str = "Where a domain is alone, the three rules give the same response times";
+
 pub(super) fn misses_nothing(ptps: f64, wcps: f64, crps: f64) -> bool {
     crps == 0.0 && ptps > 0.0 && wcps > 0.0
 }
@@ -36,7 +40,7 @@ pub(super) fn example(ratios: &[Option<f64>], holds: Example) -> Option<bool> {
 /// or of the median under ptps.
 const ALIKE: f64 = 0.05;
 
-/// What a kernel measured for a figure.
+/// The measurements of a kernel for a figure.
 pub(super) struct OnKernel<'a> {
     pub(super) kernel: &'a Kernel,
     pub(super) settings: &'a [Setting],
@@ -103,14 +107,13 @@ impl OnKernel<'_> {
             let medians = medians(&self.measured.get(at)?.live);
             medians[0].zip(medians[2]).map(|(ptps, crps)| 1.0 - crps / ptps)
         };
-        let sentence = "crps shortens the median response of ptps more where the interface overhead is high";
         let found =
             format!("by {} with much overhead, by {} with little", in_percent(faster(0)), in_percent(faster(1)));
         let holds = match faster(0).zip(faster(1)) {
             Some((much, little)) if (much - little).abs() > ALIKE => Ok(much > little),
             _ => Err("they differ by no more than 5 %"),
         };
-        self.claim(findings, claims.overhead, sentence, found, holds);
+        self.claim(findings, claims.overhead, MORE_WITH_MUCH, found, holds);
         let ratios = self.ratios();
         let examples = [
             (claims.nothing, NOTHING_WITH_MUCH, misses_nothing as Example),
@@ -125,7 +128,7 @@ impl OnKernel<'_> {
         self.claim(
             findings,
             claims.alone,
-            "Where a domain is alone, the three rules give the same response times",
+            ALIKE_ALONE,
             apart.map_or("-".to_owned(), |apart| {
                 format!("the quartiles of workload 7 differ by {} of the deadline at most", in_percent(Some(apart)))
             }),
@@ -165,7 +168,7 @@ mod tests {
         (0..100).map(|at| if at < late { 2.0 } else { others }).collect()
     }
 
-    /// What a figure claims about measured jobs: by setting and by rule.
+    /// Adds the claims of a figure. `live`: the jobs by setting and by rule.
     fn claims(live: &[[Vec<f64>; 3]], add: fn(&OnKernel<'_>, &mut Findings)) -> Findings {
         let settings: Vec<Setting> = (0..3).map(|_| Setting::default()).collect();
         let live = live.iter().map(|jobs| jobs.to_vec());

@@ -1,4 +1,4 @@
-//! What the modules about kernels share: a kernel, what it is to run, and what it measured.
+//! Types for figures on a kernel: the kernel, the settings that it runs, and its measurements.
 
 use takt_model::{Costs, Span, System};
 
@@ -30,7 +30,7 @@ pub(super) type Runner = fn(&Context, &[System], Span, &mut Findings) -> Result<
 
 pub(super) struct CsaRun {
     pub(super) found: Responsiveness,
-    /// What a decision cost, if the kernel measured it.
+    /// The measured costs, or `None`.
     pub(super) costs: Option<Costs>,
 }
 

@@ -85,7 +85,7 @@ fn read(system: &System, log: &[u8], duration: Span, overheads: &mut Overheads) 
     Ok(jobs.finish(Time::ZERO + duration))
 }
 
-/// What the kernel itself takes of the CPU, by the events of logs.
+/// The costs of the kernel, measured by events of logs.
 #[derive(Default)]
 struct Overheads {
     /// The arrivals of jobs that have not started.
@@ -96,7 +96,7 @@ struct Overheads {
     started: Option<(JobKey, Time)>,
     /// From a completion to the start of a job that had waited, in ns.
     hand_offs: Histogram,
-    /// The time of jobs that nothing interrupted, and what they needed of it.
+    /// The time that uninterrupted jobs took, and the sum of their WCETs.
     taken: Span,
     needed: Span,
 }
@@ -174,7 +174,7 @@ mod tests {
         assert!(!wanted.all().is_empty() && found.all() == wanted.all());
     }
 
-    /// What the kernel takes of the CPU is seen where nothing else explains a wait.
+    /// A hand-off counts only if the next job waited for the CPU. A job counts only if no other event came meanwhile.
     #[test]
     fn costs_are_those_between_jobs_and_beside_them() {
         let ms = Span::from_ms;
@@ -190,7 +190,7 @@ mod tests {
             events.iter().for_each(|(us, event)| overheads.add(&system, Time::ZERO + Span::from_us(*us), event));
             overheads.costs()
         };
-        // Of 70.4 ms, jobs needed 70. The second one started 11 us after the first.
+        // The first two jobs took 70.4 ms, and their WCETs are 70 ms. The second one started 11 us after the first.
         let all = [
             (0, release(a)),
             (0, release(b)),

@@ -176,7 +176,7 @@ impl Tree {
         if made.is_empty() || device.can { None } else { lost(&made, default_kind().as_deref(), &device.name) }
     }
 
-    /// Whether it was read. takt has no former tree of a device on which it found classes of its own.
+    /// Whether takt has read the tree. It is unknown for a device on which takt found classes of its own.
     pub(super) fn is_known(&self) -> bool {
         !self.objects.is_empty()
     }
@@ -250,7 +250,7 @@ fn renewal(device: &str) -> String {
     format!("tc qdisc replace dev {device} root pfifo && tc qdisc del dev {device} root")
 }
 
-/// The kernel would make `now` in place of the kinds `made`; `None`: that is not known, but it is one kind.
+/// The kernel would make `now` in place of the kinds `made`. If `now` is unknown, it is one kind all the same.
 fn lost(made: &BTreeSet<&str>, now: Option<&str>, device: &str) -> Option<Obstacle> {
     if made.len() == 1 && now.is_none_or(|now| made.contains(now)) {
         return None;

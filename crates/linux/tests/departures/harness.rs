@@ -1,5 +1,5 @@
-//! Compares the departures of packets, one by one, with those of the egress of takt-net: the same arrivals, sizes,
-//! rate and burst. The kernel stamps each packet as it comes out of the cable.
+//! Compares the departure of each packet with that in the egress of takt-net. Both have the same arrivals, sizes, rate
+//! and burst. The kernel stamps each packet as it comes out of the cable.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,5 @@
-//! Limits of control groups (cpu.max) that the scheduler does not keep, because the kernel leaves them to it. Where
-//! there is one, this back end refuses.
+//! Limits of control groups (cpu.max). The kernel leaves them to the scheduler, which does not keep them. So this back
+//! end refuses a machine with such limits.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::{OTHERS, plan};
 use crate::contract::Obstacle;
 use crate::foreign;
 
-/// What stands in the way of the node, with these limits on the machine.
+/// The obstacles for the node, with these limits on the machine.
 pub(crate) fn obstacles(system: &System, node: NodeId, ceilings: &[Ceiling]) -> Vec<Obstacle> {
     let groups = foreign::components(system, node).filter_map(|(id, component)| {
         let group = ForeignGroup::find(component.threads.as_ref()?).ok()?;
@@ -91,7 +91,7 @@ mod tests {
         let [text] = &refused(&[limit("/g/guest", 29)])[..] else { panic!("one obstacle") };
         let wanted = "component \"guest\": its group has a limit of 29ms in 100ms, below its budget of 6ms in 20ms; ";
         assert_eq!(text, &format!("{wanted}lower the budget, or echo max > /g/guest/cpu.max"));
-        // Of the groups around, below and elsewhere, whatever they leave.
+        // A group around, one below, and one elsewhere, with any limit.
         for other in ["/g", "/g/guest/inner", "/g/web"] {
             let [text] = &refused(&[limit(other, 99), limit("/z", 1)])[..] else { panic!("{other}") };
             assert!(

@@ -269,7 +269,7 @@ impl Ended {
 
 /// The key of the nodes, in a file without a name: it goes with this process, however that ends.
 struct Key {
-    /// Where nodes read it.
+    /// The path from which nodes read it.
     path: String,
     _file: File,
 }
