@@ -27,6 +27,7 @@ mod lab;
 mod live;
 mod measure;
 mod open;
+mod overheads;
 mod tables;
 mod wide;
 mod workload;

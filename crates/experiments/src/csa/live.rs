@@ -7,7 +7,8 @@ use takt_run::{RunError, RunOptions, RunSummary, ServerBackEnd, Trace, prepare};
 
 use super::claims::OnKernel;
 use super::kernel::{CsaRun, Kernel, LOAD, Measured, Setting, claim_names};
-use super::measure::{Jobs, Responsiveness, miss_ratio, run_system};
+use super::measure::{Responsiveness, miss_ratio, run_system};
+use super::overheads::{Overheads, Watch, charged};
 use super::{
     ARINC, FACTORS, FIG6_PAPER, KINDS, LATE, RANGES, RULES, SWITCH, Scope, TASKS, WORKLOADS, distribution, figure,
     late_percent, medians, miss_ratios, partition_domains, percent, workload,
@@ -38,6 +39,8 @@ struct Evidence {
     cost: Span,
     late: Span,
     share_ppm: u64,
+    /// The run in which the least was left for jobs.
+    costs: Option<Costs>,
     /// Jobs that no backlog took.
     rejected: u64,
     lost: u64,
@@ -233,13 +236,13 @@ fn run_on_this_kernel(
         if context.stopped() {
             break;
         }
-        let (found, summary) = live(system, context.seed, here)?;
+        let (found, summary, costs) = live(system, context.seed, here)?;
         context.interrupted_by(summary.interrupted);
         if context.stopped() {
             break;
         }
-        let costs = Some(evidence.add(&found, &summary));
-        all.push(CsaRun { found, costs });
+        evidence.add(&found, &summary, costs);
+        all.push(CsaRun { found, costs: Some(costs) });
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -247,7 +250,7 @@ fn run_on_this_kernel(
     Ok(all)
 }
 
-fn live(system: &System, seed: u64, duration: Span) -> Result<(Responsiveness, RunSummary), Failure> {
+fn live(system: &System, seed: u64, duration: Span) -> Result<(Responsiveness, RunSummary, Costs), Failure> {
     let options = RunOptions {
         seed,
         // Servers that have more than the kernel allows are no harm: their tasks want less.
@@ -258,39 +261,36 @@ fn live(system: &System, seed: u64, duration: Span) -> Result<(Responsiveness, R
         ..RunOptions::new(duration)
     };
     let refused = |error: RunError| Failure::of_run(&error);
-    let mut jobs = Jobs::of(system);
+    let mut overheads = Overheads::default();
+    let mut watch = Watch::of(system, &mut overheads);
     let prepared = prepare(system, &options).map_err(refused)?;
-    let summary = prepared.run(&mut jobs, &mut |_| {}).map_err(refused)?;
-    Ok((jobs.finish(summary.end), summary))
+    let summary = prepared.run(&mut watch, &mut |_| {}).map_err(refused)?;
+    let found = watch.jobs.finish(summary.end);
+    Ok((found, summary, overheads.costs().unwrap_or(Costs::NONE)))
 }
 
 impl Evidence {
-    /// Adds a run. Returns its costs, for a simulation that charges them.
-    fn add(&mut self, found: &Responsiveness, summary: &RunSummary) -> Costs {
-        let mut costs = Costs::NONE;
+    fn add(&mut self, found: &Responsiveness, summary: &RunSummary, costs: Costs) {
+        self.costs = self.costs.filter(|worst| worst.interrupt >= costs.interrupt).or(Some(costs));
         for manager in &summary.managers {
             let span = |ns: Option<u64>| ns.map_or(Span::ZERO, Span::from_ns);
             let cost = span(manager.cost.as_ref().map(|all| all.p50));
             let late = span(manager.late.as_ref().map(|all| all.p99));
-            // Each switch costs a decision, and so does each release.
-            costs.switch = costs.switch.max(cost);
-            costs.release = costs.release.max(cost);
             self.cost = self.cost.max(cost);
             self.late = self.late.max(late);
             self.share_ppm = self.share_ppm.max(manager.share_ppm);
         }
         self.rejected += found.rejected;
         self.lost += summary.lost;
-        costs
     }
 
     fn note(&self, findings: &mut Findings) {
-        let Evidence { cost, late, share_ppm, rejected, lost } = self;
+        let Evidence { cost, late, share_ppm, costs, rejected, lost } = self;
         findings.notes.push(format!(
             "A decision of the manager took {cost} (p50 of the worst run), it woke {late} late (p99), and it used at \
-             most {:.2} % of its CPU. The simulation with measured costs charges each job, and each time that it gets \
-             the CPU, with one decision of its run.",
-            *share_ppm as f64 / 1e4
+             most {:.2} % of its CPU. Each run has its own costs; these are of the run with the largest share. {}",
+            *share_ppm as f64 / 1e4,
+            charged(&costs.unwrap_or(Costs::NONE), "The manager, ordinary threads and the machine")
         ));
         if *rejected > 0 {
             findings.notes.push(format!("{rejected} jobs found a full backlog, and count as late."));
