@@ -483,6 +483,7 @@ impl Prepared {
             serving.end();
             serving.summaries(lasted)
         });
+        let lost = served.as_ref().map_or(0, |(_, lost)| *lost);
         if let Some(handle) = handle {
             handle.end()?;
         }
@@ -496,13 +497,13 @@ impl Prepared {
             clock::pause(longest_reservation(&mapped));
         }
         let mut account = account.finish(&shared.lanes, shared.end());
-        sink.finish(shared.end());
+        sink.finish(shared.end(), lost);
         let held = serving.as_mut().map(|serving| serving.groups(&sink.balances()));
         let (held, said) = held.unwrap_or_default();
         foreign.extend(held);
         notes.extend(said);
         let steal = steal_before.zip(clock::steal()).map(|(before, after)| after.saturating_sub(before));
-        account.lost += served.as_ref().map_or(0, |(_, lost)| *lost);
+        account.lost += lost;
         add_notes(&mut notes, &account, steal);
         let end = shared.end().max(account.last);
         for clock in live.iter().flat_map(|live| live.clocks()) {

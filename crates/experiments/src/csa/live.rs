@@ -41,9 +41,6 @@ struct Evidence {
     share_ppm: u64,
     /// The run in which the least was left for jobs.
     costs: Option<Costs>,
-    /// Jobs that no backlog took.
-    rejected: u64,
-    lost: u64,
 }
 
 /// How long each measurement lasts on the kernel, and how long that is in the paper's time.
@@ -192,6 +189,14 @@ fn measure(
     let all = settings.iter().flat_map(|setting| RULES.map(|rule| setting.domains.system(rule, setting.etf)));
     let systems: Vec<System> = all.map(|system| scaled(&system, (kernel.speed, kernel.has_quantum))).collect();
     let ran = (kernel.run)(context, &systems, here, findings)?;
+    let sum = |of: fn(&Responsiveness) -> u64| ran.iter().map(|ran| of(&ran.found)).sum::<u64>();
+    let (rejected, lost) = (sum(|found| found.rejected), sum(|found| found.lost));
+    if rejected > 0 {
+        findings.notes.push(format!("{rejected} jobs found a full backlog, and count as late."));
+    }
+    if lost > 0 {
+        findings.notes.push(format!("{lost} events were lost in a full buffer: the figures are incomplete."));
+    }
     let simulated = |system: &System| run_system(system, context.seed, here).map(|found| jobs(&found));
     let mut measured = Vec::new();
     let whole = systems.chunks_exact(RULES.len()).zip(ran.chunks_exact(RULES.len()));
@@ -241,7 +246,7 @@ fn run_on_this_kernel(
         if context.stopped() {
             break;
         }
-        evidence.add(&found, &summary, costs);
+        evidence.add(&summary, costs);
         all.push(CsaRun { found, costs: Some(costs) });
         bar.inc(1);
     }
@@ -270,7 +275,7 @@ fn live(system: &System, seed: u64, duration: Span) -> Result<(Responsiveness, R
 }
 
 impl Evidence {
-    fn add(&mut self, found: &Responsiveness, summary: &RunSummary, costs: Costs) {
+    fn add(&mut self, summary: &RunSummary, costs: Costs) {
         self.costs = self.costs.filter(|worst| worst.interrupt >= costs.interrupt).or(Some(costs));
         for manager in &summary.managers {
             let span = |ns: Option<u64>| ns.map_or(Span::ZERO, Span::from_ns);
@@ -280,24 +285,16 @@ impl Evidence {
             self.late = self.late.max(late);
             self.share_ppm = self.share_ppm.max(manager.share_ppm);
         }
-        self.rejected += found.rejected;
-        self.lost += summary.lost;
     }
 
     fn note(&self, findings: &mut Findings) {
-        let Evidence { cost, late, share_ppm, costs, rejected, lost } = self;
+        let Evidence { cost, late, share_ppm, costs } = self;
         findings.notes.push(format!(
             "A decision of the manager took {cost} (p50 of the worst run), it woke {late} late (p99), and it used at \
              most {:.2} % of its CPU. Each run has its own costs; these are of the run with the largest share. {}",
             *share_ppm as f64 / 1e4,
             charged(&costs.unwrap_or(Costs::NONE), "The manager, ordinary threads and the machine")
         ));
-        if *rejected > 0 {
-            findings.notes.push(format!("{rejected} jobs found a full backlog, and count as late."));
-        }
-        if *lost > 0 {
-            findings.notes.push(format!("{lost} events were lost in a full buffer: the figures are incomplete."));
-        }
     }
 }
 

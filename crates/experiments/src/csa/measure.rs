@@ -17,13 +17,16 @@ pub(super) struct Responsiveness {
     /// By domain, in no order. A job counts as [`CLIP`] if its deadline had passed unmet at the
     /// end.
     pub(super) domains: Vec<Vec<f64>>,
-    /// Jobs that found a full backlog, counted as [`CLIP`]. Only live runs have any.
+    /// Jobs that found a full backlog, counted as [`CLIP`]. Only kernels have any.
     pub(super) rejected: u64,
+    /// Events that a full buffer did not take. Only kernels have any.
+    pub(super) lost: u64,
 }
 
 impl Responsiveness {
     pub(super) fn add(&mut self, other: Responsiveness) {
         self.rejected += other.rejected;
+        self.lost += other.lost;
         self.domains.resize(self.domains.len().max(other.domains.len()), Vec::new());
         for (own, more) in self.domains.iter_mut().zip(other.domains) {
             own.extend(more);
@@ -76,7 +79,7 @@ impl Jobs {
         };
         Jobs {
             tasks: system.tasks.iter().map(task).collect(),
-            found: Responsiveness { domains: vec![Vec::new(); system.components.len()], rejected: 0 },
+            found: Responsiveness { domains: vec![Vec::new(); system.components.len()], ..Responsiveness::default() },
         }
     }
 
@@ -107,6 +110,7 @@ impl Sink for Jobs {
                     self.found.rejected += 1;
                 }
             }
+            Event::Lost { count } => self.found.lost += count,
             _ => {}
         }
     }

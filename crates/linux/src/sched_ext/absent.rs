@@ -55,6 +55,10 @@ impl Scheduler {
         match self.0 {}
     }
 
+    pub fn read(&mut self) {
+        match self.0 {}
+    }
+
     pub fn take(&mut self, _: &mut dyn FnMut(ServerEvent)) {
         match self.0 {}
     }

@@ -49,7 +49,7 @@ pub struct Shared {
 }
 
 /// `struct takt_event` of bpf/takt_scx.bpf.c.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct RawEvent {
     at: u64,
@@ -306,6 +306,11 @@ impl Scheduler {
         map.ok_or_else(|| broken(name, io::ErrorKind::NotFound.into()))
     }
 
+    /// Empties the kernel's buffer of events, which is full after some seconds. [`Scheduler::take`] gives them later.
+    pub fn read(&mut self) {
+        self.events.read();
+    }
+
     /// Takes what has happened to servers, in the order in which each CPU told it.
     pub fn take(&mut self, tell: &mut dyn FnMut(ServerEvent)) {
         self.events.take(|event| {
@@ -498,6 +503,8 @@ struct Ring {
     reader: Pages,
     writer: Pages,
     size: usize,
+    /// Taken from the kernel, and not told yet.
+    read: Vec<RawEvent>,
 }
 
 const BUSY: u32 = 1 << 31;
@@ -512,10 +519,20 @@ impl Ring {
         let map = |bytes, offset, writable| {
             Pages::map(descriptor, bytes, offset, writable).map_err(|cause| broken(name, cause))
         };
-        Ok(Ring { reader: map(page(), 0, true)?, writer: map(page() + 2 * size, page(), false)?, size })
+        Ok(Ring {
+            reader: map(page(), 0, true)?,
+            writer: map(page() + 2 * size, page(), false)?,
+            size,
+            read: Vec::new(),
+        })
     }
 
-    fn take(&mut self, mut tell: impl FnMut(RawEvent)) {
+    fn take(&mut self, tell: impl FnMut(RawEvent)) {
+        self.read();
+        self.read.drain(..).for_each(tell);
+    }
+
+    fn read(&mut self) {
         let position = self.reader.word(0);
         let mut at = position.load(Ordering::Relaxed);
         let end = self.writer.word(0).load(Ordering::Acquire);
@@ -528,7 +545,8 @@ impl Ring {
             let bytes = (head & !DISCARDED) as usize;
             if head & DISCARDED == 0 && bytes == size_of::<RawEvent>() {
                 // SAFETY: the record is complete and within the pages: the data stands there twice.
-                tell(unsafe { self.writer.start.as_ptr().add(place + HEAD).cast::<RawEvent>().read_unaligned() });
+                self.read
+                    .push(unsafe { self.writer.start.as_ptr().add(place + HEAD).cast::<RawEvent>().read_unaligned() });
             }
             at += (bytes + HEAD).next_multiple_of(8) as u64;
             position.store(at, Ordering::Release);

@@ -112,12 +112,14 @@ impl Serving {
         Ok(())
     }
 
-    /// Gives the scheduler the changes of servers that come soon, and the end of the run. Returns the reason
-    /// if the kernel has ended the scheduler.
+    /// Takes the scheduler's events, and gives it the changes of servers that come soon, and the end of the run.
+    /// Returns the reason if the kernel has ended the scheduler.
     pub(crate) fn look(&mut self, now: Time, end: Time) -> Option<String> {
         let epoch = self.begun?;
         self.groups.scan(now);
         let mut scheduler = self.scheduler.lock().unwrap_or_else(PoisonError::into_inner);
+        // They enter the log only when each thread has told what it did. One that never gets the CPU tells nothing.
+        scheduler.read();
         let mut planned = || self.changes.pop_if(|change| change.at <= now.saturating_add(AHEAD));
         loop {
             let planned = planned().inspect(|change| {

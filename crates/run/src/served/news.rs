@@ -165,8 +165,8 @@ impl<'a, S: Sink> WithServerEvents<'a, S> {
         self.last = self.last.max(until);
     }
 
-    /// The run ended at `end`.
-    pub(crate) fn finish(&mut self, end: Time) {
+    /// The run ended at `end`. The kernel's buffer was full for so many events of servers.
+    pub(crate) fn finish(&mut self, end: Time, lost: u64) {
         self.advance(end);
         let Some(source) = &mut self.source else { return };
         let waiting: Vec<_> =
@@ -175,6 +175,9 @@ impl<'a, S: Sink> WithServerEvents<'a, S> {
             if let Some(Record::Event(event)) = source.record_of(id, &news) {
                 self.sink.event(self.stream, self.last, &event);
             }
+        }
+        if lost > 0 {
+            self.sink.event(self.stream, self.last, &Event::Lost { count: lost });
         }
     }
 }
