@@ -38,8 +38,8 @@ pub(super) fn example(ratios: &[Option<f64>], holds: Example) -> Option<bool> {
     }
 }
 
-/// No two measurements are equal. Response times count as alike if they differ by no more: by 5 % of the deadline, or of
-/// the median under ptps.
+/// No two measurements are equal. Response times count as alike if they differ by no more: by 5 % of the deadline, or
+/// of the median under ptps.
 const ALIKE: f64 = 0.05;
 /// With no more late jobs rules cannot differ much.
 const FEW: f64 = 0.1;
@@ -171,9 +171,9 @@ fn pairs<'a>(row: &'a [&'a Vec<f64>]) -> impl Iterator<Item = (&'a Vec<f64>, &'a
     row.iter().enumerate().flat_map(|(at, later)| row[..at].iter().map(move |earlier| (*earlier, *later)))
 }
 
-/// The miss ratio of `later` by that of `earlier`. They count as equal if they differ by no more than two standard errors
-/// of the difference of two independent proportions. So a few jobs that one disturbance delayed decide nothing. `None`
-/// without jobs.
+/// The miss ratio of `later` by that of `earlier`. They count as equal if they differ by no more than two standard
+/// errors of the difference of two independent proportions. So a few jobs that one disturbance delayed decide nothing.
+/// `None` without jobs.
 fn compare(earlier: &[f64], later: &[f64]) -> Option<Ordering> {
     let ratio = |jobs: &[f64]| miss_ratio(jobs).map(|ratio| (ratio, ratio * (1.0 - ratio) / jobs.len() as f64));
     let ((before, variance_before), (after, variance)) = ratio(earlier).zip(ratio(later))?;
