@@ -167,8 +167,8 @@ fn are_alike(row: &[&Vec<f64>]) -> Result<bool, &'static str> {
 }
 
 /// Each of a row with each later one.
-fn pairs<'a>(row: &'a [&'a Vec<f64>]) -> impl Iterator<Item = (&'a Vec<f64>, &'a Vec<f64>)> {
-    row.iter().enumerate().flat_map(|(at, later)| row[..at].iter().map(move |earlier| (*earlier, *later)))
+fn pairs<T>(row: &[T]) -> impl Iterator<Item = (&T, &T)> {
+    row.iter().enumerate().flat_map(|(at, later)| row[..at].iter().map(move |earlier| (earlier, later)))
 }
 
 /// The miss ratio of `later` by that of `earlier`. They count as equal if they differ by no more than two standard
@@ -184,8 +184,7 @@ fn compare(earlier: &[f64], later: &[f64]) -> Option<Ordering> {
 /// How far the quartiles are apart from rule to rule. `None` without jobs.
 fn farthest(jobs: &[Vec<f64>]) -> Option<f64> {
     let all: Vec<[f64; 5]> = jobs.iter().map(|jobs| quartiles(jobs)).collect::<Option<_>>()?;
-    let pairs = all.iter().flat_map(|one| all.iter().map(move |other| (one, other)));
-    pairs.flat_map(|(one, other)| (1..4).map(move |at| (one[at] - other[at]).abs())).reduce(f64::max)
+    pairs(&all).flat_map(|(one, other)| (1..4).map(move |at| (one[at] - other[at]).abs())).reduce(f64::max)
 }
 
 #[cfg(test)]
